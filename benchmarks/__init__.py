@@ -1,0 +1,1 @@
+"""Benchmarks: times as ratios in one run; counts are asserted in tests/cost instead."""

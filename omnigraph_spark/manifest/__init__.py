@@ -1,0 +1,1 @@
+"""``__manifest``: the one source of truth. Row kinds, the fold over them, lineage, and opening it."""

@@ -1,0 +1,53 @@
+"""The Spark session our API uses, and typed errors out of Spark's flattened ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from omnigraph_spark.errors import OptionError, from_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Register ``format("omnigraph")`` on a session, where auto-discovery cannot see the package."""
+    # Imported here so that the package works, Spark apart, where pyspark is not installed.
+    from omnigraph_spark.source import OmnigraphDataSource
+
+    spark.dataSource.register(OmnigraphDataSource)
+
+
+def require_session(spark: SparkSession | None) -> SparkSession:
+    """Return the given session or the active one, with our format known to it."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as e:
+        raise OptionError(
+            "This call needs Spark, which is not installed",
+            hint="pip install 'omnigraph-spark[spark]', or use to_arrow() without Spark.",
+        ) from e
+    session = spark if spark is not None else SparkSession.getActiveSession()
+    if session is None:
+        raise OptionError("There is no active Spark session", hint="Create one, or pass spark= to Graph.open.")
+    register(session)
+    return session
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Say whether a session is a Spark Connect client."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextlib.contextmanager
+def typed_errors() -> Iterator[None]:
+    """Re-raise our own errors that Spark turned into text as what they were."""
+    try:
+        yield
+    except Exception as e:
+        found = from_text(str(e))
+        if found is None:
+            raise
+        raise found from e

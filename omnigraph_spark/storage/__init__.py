@@ -1,0 +1,1 @@
+"""The only code that touches bytes: objects, Lance datasets, counters and the seams tests replace."""

@@ -1,0 +1,68 @@
+"""Counts of what an operation asked of storage; always on, the number tests assert is the number users see.
+
+``OpCounter`` belongs to one operation (an open, a commit, a recovery). Plain-object requests are counted where they
+are made; Lance reports its own requests per session, and the difference over the operation is added at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class OpCounter:
+    """Counters of one operation; thread-safe, because independent requests run in parallel."""
+
+    objects: Counter[str] = field(default_factory=Counter)
+    opens: Counter[str] = field(default_factory=Counter)
+    commits: Counter[str] = field(default_factory=Counter)
+    lance_reads: int = 0
+    lance_writes: int = 0
+    stages: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def count_object(self, verb: str, *, kind: str) -> None:
+        """Count one plain-object request, e.g. ``("put", kind="recovery")``."""
+        with self._lock:
+            self.objects[f"{kind}.{verb}"] += 1
+
+    def count_open(self, table: str) -> None:
+        """Count one dataset open by table key."""
+        with self._lock:
+            self.opens[table] += 1
+
+    def count_commit(self, table: str) -> None:
+        """Count one Lance commit by table key."""
+        with self._lock:
+            self.commits[table] += 1
+
+    def count_lance(self, *, reads: int, writes: int) -> None:
+        """Add requests Lance made."""
+        with self._lock:
+            self.lance_reads += reads
+            self.lance_writes += writes
+
+    def count_stage(self) -> None:
+        """Count one serial stage: a group of requests that had to wait for the group before it."""
+        with self._lock:
+            self.stages += 1
+
+    @property
+    def storage_ops(self) -> int:
+        """All requests this operation made."""
+        return sum(self.objects.values()) + self.lance_reads + self.lance_writes
+
+    def as_dict(self) -> Mapping[str, object]:
+        """Render for logs and commit results."""
+        return {
+            "storage_ops": self.storage_ops,
+            "storage_stages": self.stages,
+            "objects": dict(sorted(self.objects.items())),
+            "opens": dict(sorted(self.opens.items())),
+            "commits": dict(sorted(self.commits.items())),
+            "lance_reads": self.lance_reads,
+            "lance_writes": self.lance_writes,
+        }

@@ -1,0 +1,162 @@
+"""Effects: one Lance commit per planned table, every one marked with its plan, none of them visible to a reader.
+
+States of a table under a held window: HEAD = pin → committed at HEAD+1 by this plan. Before that, ``heads`` proves that
+nothing but maintenance lies between pin and HEAD; anything else is drift and stops the write. A crash after some of the
+commits leaves versions that carry the operation id; recovery finds them by that id, never by counting (INV-06).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import lance
+import numpy as np
+
+from omnigraph_spark.errors import DriftError, RecoveryError, StorageError
+from omnigraph_spark.storage import lance_commit
+from omnigraph_spark.storage.lance_commit import TableTransaction, transactions_between
+from omnigraph_spark.storage.lance_io import LanceIO, ScanSpec
+from omnigraph_spark.storage.parallel import run_parallel
+from omnigraph_spark.storage.seams import Phase
+from omnigraph_spark.write.actions import Append, Delete, Overwrite, TableAction
+from omnigraph_spark.write.plan import PublishPlan, TablePin
+from omnigraph_spark.write.rowids import RowIds, offsets_by_fragment
+
+OPERATION_ID = "operation_id"
+EPOCH = "epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTable:
+    """A table after its effect: the version to publish and its live rows."""
+
+    table_key: str
+    path: str
+    branch: str | None
+    version: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableHead:
+    """A planned table's newest version, and what lies between it and the pin."""
+
+    pin: TablePin
+    dataset: lance.LanceDataset
+    since_pin: tuple[TableTransaction, ...]
+
+    def effect_of(self, operation_id: str) -> TableTransaction | None:
+        """Return the version a plan left here and nobody restored away since."""
+        found = None
+        for transaction in self.since_pin:
+            if transaction.restored is not None:
+                found = None
+            elif transaction.properties.get(OPERATION_ID) == operation_id:
+                found = transaction
+        return found
+
+
+def open_head(io: LanceIO, root: str, pin: TablePin) -> TableHead:
+    """Open a table at its newest version and read what happened since the pin."""
+    uri = pin.uri(root)
+    dataset = io.open(uri, table=pin.table_key)
+    head = int(dataset.version)
+    if head < pin.version:
+        raise RecoveryError(
+            f"{pin.table_key} ends at version {head} but the graph publishes version {pin.version} ({uri})",
+            hint="A published version is missing from storage: restore it from a backup. Older versions still read.",
+        )
+    return TableHead(pin, dataset, tuple(transactions_between(dataset, after=pin.version, upto=head)))
+
+
+def open_heads(io: LanceIO, root: str, pins: Sequence[TablePin]) -> dict[str, TableHead]:
+    """Open all planned tables at once."""
+    found = run_parallel([partial(open_head, io, root, pin) for pin in pins], counter=io.counter)
+    return {head.pin.table_key: head for head in found}
+
+
+def residue_of_fenced(heads: Mapping[str, TableHead], *, epoch: int) -> list[TableHead]:
+    """Return tables on which fenced writers left unpublished versions; refuse any other drift.
+
+    Only versions that name an older epoch are residue: they were made under this protocol, and their owner was fenced.
+    """
+    residue: list[TableHead] = []
+    for head in heads.values():
+        strange = [t for t in head.since_pin if not t.is_maintenance]
+        if strange and all(t.properties.get(EPOCH, "").isdigit() and int(t.properties[EPOCH]) < epoch for t in strange):
+            residue.append(head)
+        elif strange:
+            raise DriftError(
+                f"{head.pin.table_key} has unpublished versions after {head.pin.version}: "
+                + ", ".join(f"{t.version} ({t.operation})" for t in strange)
+            )
+    return residue
+
+
+def apply_effects(
+    io: LanceIO, plan: PublishPlan, heads: Mapping[str, TableHead], *, epoch: int
+) -> dict[str, MovedTable]:
+    """Commit every action, all tables at once."""
+    jobs = [partial(_apply, io, plan, heads[a.table_key], a, epoch) for a in plan.actions]
+    moved = run_parallel(jobs, counter=io.counter)
+    return {m.table_key: m for m in moved}
+
+
+def _apply(io: LanceIO, plan: PublishPlan, head: TableHead, action: TableAction, epoch: int) -> MovedTable:
+    io.seams.hook(Phase.EFFECT, f"before:{action.table_key}")
+    operation = _operation(io, head, action)
+    properties = {OPERATION_ID: plan.operation_id, EPOCH: str(epoch)}
+    committed = lance_commit.commit_operation(
+        io, head.dataset, operation, table=action.table_key, properties=properties
+    )
+    if int(committed.version) != int(head.dataset.version) + 1:
+        raise DriftError(
+            f"{action.table_key} landed on version {committed.version}, not right after {head.dataset.version}: "
+            "something outside the protocol wrote to it"
+        )
+    io.seams.hook(Phase.EFFECT, f"after:{action.table_key}")
+    pin = head.pin
+    return MovedTable(pin.table_key, pin.path, pin.branch, int(committed.version), io.count(committed))
+
+
+def _operation(io: LanceIO, head: TableHead, action: TableAction) -> lance.LanceOperation.BaseOperation:
+    if isinstance(action, Append):
+        return lance_commit.append_operation(action.fragments)
+    if isinstance(action, Overwrite):
+        return lance_commit.replace_operation(head.dataset, action.fragments)
+    if isinstance(action, Delete):
+        return lance_commit.delete_operation(_removed(io, head, action.removed))
+    matched = RowIds.concat([m.rows for m in action.matched])
+    return lance_commit.upsert_operation(
+        _removed(io, head, matched),
+        matched=[(m.fragment, m.rows.ids.tolist()) for m in action.matched],
+        inserted=action.inserted,
+    )
+
+
+def _removed(io: LanceIO, head: TableHead, rows: RowIds) -> lance_commit.RemovedRows:
+    """Turn stable row ids into deletion files of the version the effect starts from."""
+    addresses = current_addresses(io, head, rows)
+    return lance_commit.remove_rows(head.dataset, offsets_by_fragment(addresses))
+
+
+def current_addresses(io: LanceIO, head: TableHead, rows: RowIds) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Resolve row ids to their positions now; positions noted at staging are used while the table has not moved."""
+    if int(head.dataset.version) == rows.at_version:
+        return rows.addresses
+    wanted = np.sort(rows.ids)
+    found: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
+    spec = ScanSpec(columns=(), row_ids=True, row_addresses=True)
+    for batch in io.batches(head.dataset, spec):
+        ids = batch.column("_rowid").to_numpy()
+        at = np.searchsorted(wanted, ids)
+        hit = wanted[np.minimum(at, len(wanted) - 1)] == ids
+        found.append(batch.column("_rowaddr").to_numpy()[hit])
+    addresses = np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
+    if len(addresses) != len(np.unique(wanted)):
+        raise StorageError(
+            f"{head.pin.table_key}: {len(np.unique(wanted)) - len(addresses)} rows to change are no longer there"
+        )
+    return addresses

@@ -1,0 +1,1 @@
+"""Tests of the package and the rig they run on."""

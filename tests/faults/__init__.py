@@ -1,0 +1,1 @@
+"""Protocol tests: real processes, real Lance, real kills."""

@@ -1,0 +1,1 @@
+"""Proofs that the rig does what it says."""

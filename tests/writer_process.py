@@ -1,7 +1,7 @@
 """A writer process for protocol tests: stages rows and publishes them, and can die or stop at a named point.
 
-``python -m tests.writer_process ROOT '{"writes": [{"node:Person": ["a"]}], "die": "effect:enter"}'`` prints one line of JSON:
-per write the commit, or the error's code and outcome.
+``python -m tests.writer_process ROOT '{"writes": [{"node:Person": ["a"]}], "die": "effect:enter"}'`` prints one line of
+JSON: per write the commit, or the error's code and outcome.
 """
 
 from __future__ import annotations

@@ -137,24 +137,14 @@ def check_filter(
 
 
 def split(fragments: Sequence[FragmentInfo], request: ReadRequest) -> list[ReadSplit]:
-    """Group fragments into splits of about the target size, in fragment order."""
+    """Group fragments, in order, into the asked number of splits or as many as the target size makes of them."""
     if request.limit is not None:
         return _limited(fragments, request)
     if request.partitions is not None:
         return _balanced(fragments, request.partitions)
-    splits: list[ReadSplit] = []
-    group: list[int] = []
-    size = 0
-    for f in fragments:
-        cost = f.size + _OPEN_COST
-        if group and size + cost > request.split_size:
-            splits.append(ReadSplit(tuple(group)))
-            group, size = [], 0
-        group.append(f.fragment_id)
-        size += cost
-    if group:
-        splits.append(ReadSplit(tuple(group)))
-    return splits
+    total = sum(f.size + _OPEN_COST for f in fragments)
+    # Splits of equal size rather than full ones and a rest: the largest split decides when a stage ends.
+    return _balanced(fragments, -(-total // request.split_size))
 
 
 def _balanced(fragments: Sequence[FragmentInfo], partitions: int) -> list[ReadSplit]:

@@ -94,13 +94,14 @@ def test_splits_cover_every_fragment_once(crowd: Place, partitions: int) -> None
 
 
 def test_splits_follow_the_target_size() -> None:
-    """Fragments are grouped up to the target size, in order; a fragment above it is a split of its own."""
+    """Fragments are grouped to about the target size, evenly and in order; a larger one is a split of its own."""
     sizes = [10, 10, 200, 10, 10, 10]
     fragments = [FragmentInfo(i, 1, size << 20, 0, ()) for i, size in enumerate(sizes)]
     equal = [FragmentInfo(i, 1, 8 << 20, 0, ()) for i in range(6)]
     assert [s.fragments for s in split(equal, ReadRequest(PERSON, Moment(), partitions=2))] == [(0, 1, 2), (3, 4, 5)]
     request = ReadRequest(PERSON, Moment(), split_size=32 << 20)
     assert [s.fragments for s in split(fragments, request)] == [(0, 1), (2,), (3, 4, 5)]
+    assert [s.fragments for s in split(equal[:4], request)] == [(0, 1), (2, 3)]  # not three and a rest of one
     assert split([], request) == []
 
 

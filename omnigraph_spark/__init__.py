@@ -26,6 +26,7 @@ from omnigraph_spark.errors import (
     WindowBusyError,
 )
 from omnigraph_spark.graph import Graph
+from omnigraph_spark.maintenance.report import Finding, VerifyReport
 from omnigraph_spark.session import register
 from omnigraph_spark.values import Branch, Commit, TableInfo
 
@@ -36,6 +37,7 @@ __all__ = [
     "ConflictError",
     "DriftError",
     "FencedError",
+    "Finding",
     "FormatError",
     "Graph",
     "KeyConflictError",
@@ -55,6 +57,7 @@ __all__ = [
     "StorageUnreachableError",
     "TableInfo",
     "ValidationError",
+    "VerifyReport",
     "Violation",
     "WindowBusyError",
     "register",

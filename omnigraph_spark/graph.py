@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph_spark.errors import SchemaError
+from omnigraph_spark.maintenance.report import VerifyReport
+from omnigraph_spark.maintenance.verify import verify_graph
 from omnigraph_spark.manifest.layout import MAIN
 from omnigraph_spark.manifest.store import normalize_branch
 from omnigraph_spark.options import parse_time
@@ -146,6 +148,13 @@ class Graph:
         """List the branches, main first."""
         rows = metadata_rows(self._begin(), Moment(), table="branches").to_pylist()
         return [Branch(**row) for row in rows]
+
+    def verify(self, *, branches: bool = False) -> VerifyReport:
+        """Prove this branch, or every branch, sound at its newest version; a broken graph is reported, not raised.
+
+        Reads the key and rule columns of every table; writes nothing and may run beside writers.
+        """
+        return verify_graph(self._begin(), branch=self.branch, branches=branches)
 
     def to_arrow(
         self,

@@ -22,6 +22,8 @@ from omnigraph_spark.schema.strict_numbers import to_floats, to_integers
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 # Milliseconds that are still a valid number of microseconds: everything written must be readable by Spark.
 _MAX_MILLISECONDS = (2**63 - 1) // 1000
+# Lance stores no other URI, and says so only when the rows are written.
+_ABSOLUTE_URI = r"^[A-Za-z][A-Za-z0-9+.-]*://."
 
 
 def cast_strictly(array: pa.Array, *, to: PropertyType) -> Cast:
@@ -91,6 +93,8 @@ def _to_datetimes(array: pa.Array) -> Cast:
 
 def _to_blobs(array: pa.Array) -> Cast:
     types = pa.types
+    if array.type.equals(BLOB_STRUCT):
+        return _to_blob_structs(array)
     accepted = types.is_binary(array.type) or types.is_large_binary(array.type) or types.is_binary_view(array.type)
     if not accepted:
         raise WrongTypeError
@@ -98,6 +102,19 @@ def _to_blobs(array: pa.Array) -> Cast:
     mask = data.is_null() if data.null_count else None
     uris = pa.nulls(len(data), pa.string())
     return Cast(pa.StructArray.from_arrays([data, uris], fields=list(BLOB_STRUCT), mask=mask))
+
+
+def _to_blob_structs(array: pa.Array) -> Cast:
+    """Accept the table's own layout: each value is bytes or the URI of bytes kept elsewhere."""
+    # Flattened, so that a null value has null children too.
+    data, uris = array.flatten()
+    both_or_neither = pc.and_(array.is_valid(), pc.equal(data.is_valid(), uris.is_valid()))
+    faults = fault_where(both_or_neither, rule="blob-content", reason="needs either data or a uri")
+    relative = pc.invert(pc.match_substring_regex(uris, _ABSOLUTE_URI))
+    reason = "is not an absolute URI such as s3://bucket/key"
+    faults = (*faults, *fault_where(relative, rule="blob-uri", reason=reason, values=uris))
+    mask = array.is_null() if array.null_count else None
+    return Cast(pa.StructArray.from_arrays([data, uris], fields=list(BLOB_STRUCT), mask=mask), faults)
 
 
 _CASTS: dict[Scalar, Callable[[pa.Array], Cast]] = {

@@ -11,7 +11,7 @@ from omnigraph_spark.errors import SchemaError, ValidationError
 from omnigraph_spark.schema.cast import to_table_batch
 from omnigraph_spark.schema.catalog import Catalog, NodeType
 from omnigraph_spark.schema.contract import check_contract
-from omnigraph_spark.schema.mapping import table_arrow_schema
+from omnigraph_spark.schema.mapping import BLOB_STRUCT, table_arrow_schema
 
 
 def node_with(body: str) -> NodeType:
@@ -90,6 +90,11 @@ ACCEPTED = [
     ("Blob?", pa.array([b"x", b"", None]), [{"data": b"x", "uri": None}, {"data": b"", "uri": None}, None]),
     ("Blob?", pa.array([b"x"], pa.large_binary()), [{"data": b"x", "uri": None}]),
     ("Blob?", pa.array([b"x"], pa.binary_view()), [{"data": b"x", "uri": None}]),
+    (
+        "Blob?",
+        pa.array([{"data": b"x"}, {"uri": "s3://b/k"}, None], BLOB_STRUCT),
+        [{"data": b"x", "uri": None}, {"data": None, "uri": "s3://b/k"}, None],
+    ),
 ]
 
 
@@ -191,6 +196,9 @@ REFUSED = [
     ("String", pa.array(["a", None]), "required", None),
     ("I32", pa.array([1, None]), "required", None),
     ("Blob", pa.array([b"a", None]), "required", None),
+    ("Blob", pa.array([{"data": b"a"}, {"data": b"a", "uri": "s3://b/k"}], BLOB_STRUCT), "blob-content", None),
+    ("Blob", pa.array([{"data": b"a"}, {}], BLOB_STRUCT), "blob-content", None),
+    ("Blob", pa.array([{"uri": "s3://b/k"}, {"uri": "b/k"}], BLOB_STRUCT), "blob-uri", "b/k"),
     ("Vector(2)", pa.array([[1.0, 2.0], None]), "required", None),
     ("[I32]", pa.array([[1], None]), "required", None),
 ]
@@ -229,6 +237,7 @@ WRONG_TYPES = [
     ("DateTime?", pa.array(["2020-01-01T00:00:00Z"])),
     ("Blob?", pa.array(["base64:AA=="])),
     ("Blob?", pa.array([b"aa"], pa.binary(2))),
+    ("Blob?", pa.array([{"data": b"a"}], pa.struct([BLOB_STRUCT[0]]))),
     ("Vector(2)?", pa.array([1.0])),
     ("Vector(2)?", pa.array([["1", "2"]])),
     ("[I32]?", pa.array([1])),

@@ -164,6 +164,13 @@ def branch_names(dataset: lance.LanceDataset) -> Sequence[tuple[str, int, str | 
     ]
 
 
+def indexed_columns(dataset: lance.LanceDataset) -> frozenset[str]:
+    """Return the columns that have an index of their own."""
+    with typed(dataset.uri):
+        found = dataset.describe_indices()
+    return frozenset(index.field_names[0] for index in found if len(index.field_names) == 1)
+
+
 def create_dataset(
     io: LanceIO, rows: pa.Table, uri: str, *, table: str, properties: dict[str, str] | None = None
 ) -> lance.LanceDataset:

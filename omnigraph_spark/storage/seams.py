@@ -6,6 +6,7 @@ parameter with one default, ``Seams()``; the phase names here are the only spell
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -54,6 +55,8 @@ class Seams:
     wait: Callable[[float], None] = _wait
     new_id: Callable[[], str] = _new_id
     random: random.Random = field(default_factory=random.Random)
+    # For ids: taken from the system each time, because forked workers would share a generator's state.
+    entropy: Callable[[int], bytes] = os.urandom
     # called as hook(phase, point) when a phase is entered and at the named points inside it
     hook: Callable[[Phase, str], None] = _no_hook
     # called as fault(operation, target) before each durable request; raising stands for a store that failed

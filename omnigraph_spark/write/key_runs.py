@@ -1,0 +1,157 @@
+"""Key hashes of any number of rows in bounded memory: sorted runs, spilled to local files beyond the first.
+
+A task notes the keys of its rows here while they stream through it, then looks existing rows up against them. Runs hold
+a million hashes each; whatever their number, memory holds one run being filled and what a lookup touches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omnigraph_spark.storage.keyhash import U64
+
+RUN_ROWS = 1 << 20
+Positions = NDArray[np.int64]
+
+
+class Scratch:
+    """A local directory for what does not fit in memory; gone when the task ends."""
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files = 0
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def path(self) -> Path:
+        """Return the path of a new file."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="omnigraph-")
+        self._files += 1
+        return Path(self._folder.name) / f"{self._files}"
+
+    def blank(self, count: int, *, fill: np.uint64) -> U64:
+        """Return an array to fill in; a large one is backed by a file."""
+        if count <= RUN_ROWS:
+            return np.full(count, fill, dtype=np.uint64)
+        array = np.memmap(self.path(), dtype=np.uint64, mode="w+", shape=(count,))
+        array[:] = fill
+        return array
+
+    def keep(self, values: U64 | Positions) -> NDArray[np.generic]:
+        """Move an array out of memory; it reads as before."""
+        path = self.path()
+        values.tofile(path)
+        return np.memmap(path, dtype=values.dtype, mode="r")
+
+
+class KeyRuns:
+    """The hashes of one key of a task's rows, and optionally at which row each was."""
+
+    def __init__(self, scratch: Scratch, *, distinct: bool = False, positions: bool = False) -> None:
+        self._scratch = scratch
+        self._distinct = distinct
+        self._positions = positions
+        self._waiting: list[U64] = []
+        self._waiting_rows = 0
+        self._rows = 0
+        self.runs: list[U64] = []
+        self._at: list[Positions] = []
+
+    def add(self, hashes: U64) -> None:
+        """Note the keys of the next rows."""
+        for start in range(0, len(hashes), RUN_ROWS):
+            part = hashes[start : start + RUN_ROWS]
+            if self._waiting_rows + len(part) > RUN_ROWS:
+                self._cut()
+            self._waiting.append(part)
+            self._waiting_rows += len(part)
+
+    def close(self) -> None:
+        """Finish the last run."""
+        self._cut()
+
+    def __len__(self) -> int:
+        return sum(len(run) for run in self.runs)
+
+    def find(self, hashes: U64) -> tuple[Positions, Positions]:
+        """Return pairs (index into ``hashes``, row or slot of an equal key); all of them, so collisions lose nothing.
+
+        The second is the row's position when positions are kept, else its slot counted over all runs.
+        """
+        order = np.argsort(hashes)
+        wanted = hashes[order]
+        asked: list[Positions] = []
+        found: list[Positions] = []
+        before = 0
+        for number, run in enumerate(self.runs):
+            low = np.searchsorted(run, wanted, side="left")
+            high = np.searchsorted(run, wanted, side="right")
+            slots = _ranges(low, high)
+            asked.append(np.repeat(order, high - low))
+            found.append(self._at[number][slots] if self._positions else slots + before)
+            before += len(run)
+        none = np.empty(0, dtype=np.int64)
+        return (np.concatenate(asked), np.concatenate(found)) if asked else (none, none)
+
+    def _cut(self) -> None:
+        if not self._waiting_rows:
+            return
+        hashes = np.concatenate(self._waiting)
+        at: Positions = np.empty(0, dtype=np.int64)
+        if self._positions:
+            order = np.argsort(hashes, kind="stable")
+            at = (order + self._rows).astype(np.int64)
+            run = hashes[order]
+        else:
+            run = np.unique(hashes) if self._distinct else np.sort(hashes)
+        self._rows += len(hashes)
+        if self.runs:
+            run = self._scratch.keep(run)  # type: ignore[assignment]
+            at = self._scratch.keep(at) if self._positions else at  # type: ignore[assignment]
+        self.runs.append(run)
+        self._at.append(at)
+        self._waiting, self._waiting_rows = [], 0
+
+
+def _ranges(low: Positions, high: Positions) -> Positions:
+    """Return all integers of the half-open ranges, one range after the other."""
+    counts = high - low
+    total = int(counts.sum())
+    if not total:
+        return np.empty(0, dtype=np.int64)
+    shift = np.repeat(low - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
+    ranges: Positions = np.arange(total, dtype=np.int64) + shift
+    return ranges
+
+
+def repeated(runs: Sequence[U64]) -> U64:
+    """Return the hashes that occur more than once over sorted runs, merged range by range in bounded memory."""
+    found = [part for part in _repeated(runs) if len(part)]
+    return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
+
+
+def _repeated(runs: Sequence[U64]) -> Iterator[U64]:
+    total = sum(len(run) for run in runs)
+    pieces = max(1, -(-total // (4 * RUN_ROWS)))
+    # Hashes are uniform, so equal ranges of values hold about equally many.
+    bounds = [np.uint64((1 << 64) // pieces * n) for n in range(1, pieces)]
+    cuts = [[0, *np.searchsorted(run, bounds).tolist(), len(run)] for run in runs]
+    for piece in range(pieces):
+        parts = [run[c[piece] : c[piece + 1]] for run, c in zip(runs, cuts, strict=True)]
+        together = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *parts]), kind="stable")
+        same = together[1:] == together[:-1]
+        yield np.unique(together[1:][same])

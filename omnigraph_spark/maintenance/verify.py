@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from omnigraph_spark.errors import OmnigraphError
+from omnigraph_spark.errors import RecoveryError
 from omnigraph_spark.maintenance.lineage_checks import lineage_checks, utc
 from omnigraph_spark.maintenance.report import CheckRun, Examination, Reporting, VerifyReport
 from omnigraph_spark.maintenance.table_checks import NO_IDS, TableCase, TableResult, check_table
@@ -86,18 +86,18 @@ def _records(reader: GraphReader) -> tuple[frozenset[str], CheckRun]:
         names = store.operation_ids()
         exam.look(len(names))
         for name, record in zip(names, run_parallel([partial(_record, store, n) for n in names]), strict=True):
-            if isinstance(record, OmnigraphError):
+            if isinstance(record, RecoveryError):
                 exam.error(name, record.message)
             elif record is not None:
                 exam.warn(name, _describe(record, now=reader.io.seams.now_micros()))
     return frozenset(names), exam.done()
 
 
-def _record(store: SidecarStore, name: str) -> Sidecar | OmnigraphError | None:
-    exam = Examination("recovery-records", branch="")
-    with Reporting(exam, subject=name):
+def _record(store: SidecarStore, name: str) -> Sidecar | RecoveryError | None:
+    try:
         return store.read(name)
-    return OmnigraphError(exam.done().shown[0].message)
+    except RecoveryError as e:
+        return e
 
 
 def _describe(record: Sidecar, *, now: int) -> str:

@@ -14,6 +14,7 @@ import pytest
 from lance.fragment import write_fragments
 
 from omnigraph_spark import Finding, StorageForbiddenError, StorageUnreachableError
+from tests.all_types import graph_of_all_types
 from tests.places import Place, knows, people, unchanged
 from tests.rig import builder_rows as rows
 from tests.soundness import assert_sound
@@ -62,6 +63,12 @@ def test_a_sound_graph_of_every_rule_has_no_findings(local_root: Place) -> None:
     report = assert_sound(docs(local_root))
     names = {run.name for run in report.checks}
     assert {"values", "unique", "cardinality", "key-is-id", "edge-ends", "required"} <= names
+
+
+def test_a_column_of_every_type_is_sound(local_root: Place) -> None:
+    """Every stored type is the one the schema means; blobs are not read."""
+    report = assert_sound(graph_of_all_types(local_root))
+    assert report.findings == []
 
 
 def test_verify_reads_only(graph: Place) -> None:

@@ -17,6 +17,16 @@ def s3_server() -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def guarded_s3(s3_server: S3Server) -> Iterator[S3Server]:
+    """An endpoint that refuses: it knows a reader and a stranger too, whatever `s3_server` is."""
+    if s3_server.kind != "external":
+        yield s3_server
+        return
+    with S3Server(own=True) as server:
+        yield server
+
+
 @pytest.fixture
 def bucket(s3_server: S3Server) -> str:
     """A bucket of this test's own."""

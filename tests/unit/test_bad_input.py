@@ -168,10 +168,11 @@ def test_a_table_that_storage_lacks_is_named(any_graph: Place) -> None:
     assert any_graph.open().to_arrow("Company").num_rows == 1
 
 
-def test_no_permission_is_said(s3_server: S3Server, s3_graph: Place) -> None:
+def test_no_permission_is_said(guarded_s3: S3Server) -> None:
     """A stranger is refused a read and a reader a create, with no secret in the text and nothing stored."""
-    stranger = Place(s3_graph.uri, s3_server.storage_options(identity="nobody"))
-    reader = s3_server.storage_options(identity="reader")
+    s3_graph = Place(f"s3://{guarded_s3.new_bucket()}/graph", guarded_s3.storage_options()).built()
+    stranger = Place(s3_graph.uri, guarded_s3.storage_options(identity="nobody"))
+    reader = guarded_s3.storage_options(identity="reader")
     for attempt in (
         lambda: _read(stranger, {"node": "Person"}),
         lambda: Graph.create(f"{s3_graph.uri}-new", schema="node P { name: String @key }", storage=reader),

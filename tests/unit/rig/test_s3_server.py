@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import socketserver
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -12,11 +14,13 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.rig import s3_server as s3_server_module
 from tests.rig.s3_server import S3Server
 
 HOLDER = """
 import sys
 from tests.rig.proxy import CountingProxy
+from tests.rig import s3_server as s3_server_module
 from tests.rig.s3_server import S3Server
 server = S3Server()
 proxy = CountingProxy(server.endpoint)
@@ -47,13 +51,12 @@ def test_replace_if_match_is_exclusive(direct: Any, bucket: str) -> None:
     assert direct.get_object(Bucket=bucket, Key="k")["Body"].read() == b"2"
 
 
-def test_identities_are_refused_what_they_may_not_do(s3_server: S3Server, direct: Any, bucket: str) -> None:
+def test_identities_are_refused_what_they_may_not_do(guarded_s3: S3Server) -> None:
     """The reader may not write, nobody may not even read."""
-    if s3_server.kind != "seaweedfs":
-        pytest.skip("only the server we configure has these identities")
-    direct.put_object(Bucket=bucket, Key="k", Body=b"1")
-    reader, nobody = s3_server.client(identity="reader"), s3_server.client(identity="nobody")
+    bucket = guarded_s3.new_bucket()
+    admin, reader, nobody = (guarded_s3.client(identity=name) for name in ("admin", "reader", "nobody"))
     try:
+        admin.put_object(Bucket=bucket, Key="k", Body=b"1")
         assert reader.get_object(Bucket=bucket, Key="k")["Body"].read() == b"1"
         assert reader.list_objects_v2(Bucket=bucket)["KeyCount"] == 1
         assert refused(reader.put_object, Bucket=bucket, Key="k", Body=b"2") == 403
@@ -61,8 +64,8 @@ def test_identities_are_refused_what_they_may_not_do(s3_server: S3Server, direct
         assert refused(nobody.get_object, Bucket=bucket, Key="k") == 403
         assert refused(nobody.list_objects_v2, Bucket=bucket) == 403
     finally:
-        reader.close()
-        nobody.close()
+        for client in (admin, reader, nobody):
+            client.close()
 
 
 def test_a_missing_bucket_is_an_error(direct: Any) -> None:
@@ -90,6 +93,37 @@ def test_a_given_endpoint_is_used_and_left_running(
         with pytest.raises(LookupError):
             server.identity("reader")
     assert direct.list_objects_v2(Bucket=made)["KeyCount"] == 0
+
+
+class _NoImages(socketserver.StreamRequestHandler):
+    """A Docker engine that is alive but fails whatever it is asked to do."""
+
+    def handle(self) -> None:
+        head = self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        status, body = ("200 OK", b"OK") if b"_ping" in head else ("500 Internal Server Error", b"no images here")
+        self.wfile.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode())
+        self.wfile.write(body)
+
+
+def test_docker_comes_second_and_is_passed_over_when_it_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An engine that answers is tried before SeaweedFS from PyPI, which serves when the engine cannot."""
+    monkeypatch.delenv("OMNIGRAPH_TEST_S3_ENDPOINT", raising=False)
+    address = str(tmp_path / "engine.sock")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{address}")
+    assert not s3_server_module._engine_answers()
+    with socketserver.ThreadingUnixStreamServer(address, _NoImages) as engine:
+        serving = threading.Thread(target=engine.serve_forever)
+        serving.start()
+        try:
+            assert s3_server_module._engine_answers()
+            with S3Server() as server:
+                assert server.kind == "seaweedfs"
+                server.new_bucket()
+        finally:
+            engine.shutdown()
+            serving.join()
 
 
 def test_server_and_proxy_die_with_the_test_process() -> None:

@@ -150,12 +150,13 @@ def test_a_file_in_the_way_of_a_directory_is_not_found(tmp_path: Path) -> None:
         ObjectStore(StorageConfig.resolve()).read(str(tmp_path / "file" / "below"))
 
 
-def test_missing_permission_is_forbidden(s3_server: S3Server, bucket: str) -> None:
+def test_missing_permission_is_forbidden(guarded_s3: S3Server) -> None:
     """A stranger may not read and a reader may not write: StorageForbiddenError, and nothing is stored."""
-    admin = ObjectStore(StorageConfig.resolve(s3_server.storage_options()))
+    bucket = guarded_s3.new_bucket()
+    admin = ObjectStore(StorageConfig.resolve(guarded_s3.storage_options()))
     admin.write(f"s3://{bucket}/a", b"x")
-    stranger = ObjectStore(StorageConfig.resolve(s3_server.storage_options(identity="nobody")))
-    reader = ObjectStore(StorageConfig.resolve(s3_server.storage_options(identity="reader")))
+    stranger = ObjectStore(StorageConfig.resolve(guarded_s3.storage_options(identity="nobody")))
+    reader = ObjectStore(StorageConfig.resolve(guarded_s3.storage_options(identity="reader")))
     with pytest.raises(StorageForbiddenError, match="No permission"):
         stranger.read(f"s3://{bucket}/a")
     assert reader.read(f"s3://{bucket}/a").data == b"x"

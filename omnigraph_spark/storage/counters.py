@@ -6,10 +6,13 @@ are made; Lance reports its own requests per session, and the difference over th
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+
+from omnigraph_spark.storage.seams import Phase
 
 
 @dataclass(slots=True)
@@ -45,10 +48,10 @@ class OpCounter:
             self.lance_reads += reads
             self.lance_writes += writes
 
-    def count_stage(self) -> None:
-        """Count one serial stage: a group of requests that had to wait for the group before it."""
+    def count_stage(self, hops: int = 1) -> None:
+        """Count serial stages: groups of requests that had to wait for the group before them."""
         with self._lock:
-            self.stages += 1
+            self.stages += hops
 
     @property
     def storage_ops(self) -> int:
@@ -66,3 +69,28 @@ class OpCounter:
             "lance_reads": self.lance_reads,
             "lance_writes": self.lance_writes,
         }
+
+
+class PhaseClock:
+    """Seconds spent in each phase of one write; times of a phase add up over attempts."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._seconds: dict[Phase, float] = {}
+
+    def add(self, phase: Phase, seconds: float) -> None:
+        """Add time measured elsewhere, e.g. by tasks."""
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+
+    @contextlib.contextmanager
+    def measure(self, phase: Phase) -> Iterator[None]:
+        """Time a block."""
+        started = self._monotonic()
+        try:
+            yield
+        finally:
+            self.add(phase, self._monotonic() - started)
+
+    def seconds(self) -> dict[str, float]:
+        """Return phase name → seconds, in the order of the phases."""
+        return {phase.value: self._seconds[phase] for phase in Phase if phase in self._seconds}

@@ -39,6 +39,10 @@ if not getattr(LanceOperation.RewrittenIndex, "_accepts_missing", False):
 
 MAINTENANCE = frozenset({"Rewrite", "CreateIndex", "ReserveFragments"})
 
+# Requests of one call that wait for each other on an object store, measured; ``storage_stages`` adds them up.
+MERGE_HOPS = 5  # read, data file, list, transaction, manifest
+COMMIT_HOPS = 3  # list, transaction, manifest
+
 
 @dataclass(frozen=True, slots=True)
 class TableTransaction:
@@ -208,6 +212,17 @@ def latest_version(dataset: lance.LanceDataset) -> int:
     """Return the newest version of an open dataset: one request."""
     with typed(dataset.uri):
         return int(dataset.latest_version)
+
+
+def newest(dataset: lance.LanceDataset) -> lance.LanceDataset:
+    """Return a handle on the newest version of an open dataset, on the same branch."""
+    with typed(dataset.uri):
+        return dataset.checkout_version(dataset.latest_version)
+
+
+def fragment_count(dataset: lance.LanceDataset) -> int:
+    """Return how many fragments a version has, from its manifest."""
+    return len(dataset.get_fragments())
 
 
 def transactions_between(dataset: lance.LanceDataset, *, after: int, upto: int) -> list[TableTransaction]:

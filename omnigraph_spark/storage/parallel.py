@@ -37,12 +37,15 @@ class Together:
         self._pool.shutdown(wait=True)
 
 
-def run_parallel(jobs: Sequence[Callable[[], T]], *, counter: OpCounter | None = None) -> list[T]:
-    """Run like jobs concurrently and return their results in order; the first failure in job order is raised."""
+def run_parallel(jobs: Sequence[Callable[[], T]], *, counter: OpCounter | None = None, hops: int = 1) -> list[T]:
+    """Run like jobs concurrently and return their results in order; the first failure in job order is raised.
+
+    ``hops`` is how many requests of one job wait for each other.
+    """
+    if counter is not None and jobs:
+        counter.count_stage(hops)
     if len(jobs) <= 1:
-        if counter is not None:
-            counter.count_stage()
         return [job() for job in jobs]
-    with Together(counter=counter) as group:
+    with Together() as group:
         futures = [group.start(job) for job in jobs]
     return [future.result() for future in futures]

@@ -17,7 +17,8 @@ import numpy as np
 from omnigraph_spark.errors import DriftError, RecoveryError, StorageError
 from omnigraph_spark.storage import lance_commit
 from omnigraph_spark.storage.lance_commit import TableTransaction, transactions_between
-from omnigraph_spark.storage.lance_io import LanceIO, ScanSpec
+from omnigraph_spark.storage.lance_errors import LanceConflictError
+from omnigraph_spark.storage.lance_io import LanceIO, ScanSpec, fragment_infos
 from omnigraph_spark.storage.parallel import run_parallel
 from omnigraph_spark.storage.seams import Phase
 from omnigraph_spark.write.actions import Append, Delete, Overwrite, TableAction
@@ -47,15 +48,23 @@ class TableHead:
     dataset: lance.LanceDataset
     since_pin: tuple[TableTransaction, ...]
 
-    def effect_of(self, operation_id: str) -> TableTransaction | None:
-        """Return the version a plan left here and nobody restored away since."""
-        found = None
+    def standing(self) -> list[TableTransaction]:
+        """Return what changed rows since the pin and nobody restored away since."""
+        found: list[TableTransaction] = []
         for transaction in self.since_pin:
             if transaction.restored is not None:
-                found = None
-            elif transaction.properties.get(OPERATION_ID) == operation_id:
-                found = transaction
+                found = [t for t in found if t.version <= (transaction.restored or 0)]
+            elif not transaction.is_maintenance:
+                found.append(transaction)
         return found
+
+    def effect_of(self, operation_id: str) -> TableTransaction | None:
+        """Return the version a plan left here and nobody restored away since (INV-06)."""
+        return next((t for t in self.standing() if t.properties.get(OPERATION_ID) == operation_id), None)
+
+    def strangers(self) -> list[TableTransaction]:
+        """Return standing changes that were made outside the protocol: they name no epoch."""
+        return [t for t in self.standing() if not t.properties.get(EPOCH, "").isdigit()]
 
 
 def open_head(io: LanceIO, root: str, pin: TablePin) -> TableHead:
@@ -75,6 +84,11 @@ def open_heads(io: LanceIO, root: str, pins: Sequence[TablePin]) -> dict[str, Ta
     """Open all planned tables at once."""
     found = run_parallel([partial(open_head, io, root, pin) for pin in pins], counter=io.counter)
     return {head.pin.table_key: head for head in found}
+
+
+def live_count(dataset: lance.LanceDataset) -> int:
+    """Count a version's rows from its manifest; no request."""
+    return sum(fragment.rows for fragment in fragment_infos(dataset))
 
 
 def residue_of_fenced(heads: Mapping[str, TableHead], *, epoch: int) -> list[TableHead]:
@@ -100,28 +114,30 @@ def apply_effects(
 ) -> dict[str, MovedTable]:
     """Commit every action, all tables at once."""
     jobs = [partial(_apply, io, plan, heads[a.table_key], a, epoch) for a in plan.actions]
-    moved = run_parallel(jobs, counter=io.counter)
+    moved = run_parallel(jobs, counter=io.counter, hops=lance_commit.COMMIT_HOPS)
     return {m.table_key: m for m in moved}
 
 
 def _apply(io: LanceIO, plan: PublishPlan, head: TableHead, action: TableAction, epoch: int) -> MovedTable:
     io.seams.hook(Phase.EFFECT, f"before:{action.table_key}")
-    operation = _operation(io, head, action)
+    operation = operation_of(io, head, action)
     properties = {OPERATION_ID: plan.operation_id, EPOCH: str(epoch)}
     committed = lance_commit.commit_operation(
         io, head.dataset, operation, table=action.table_key, properties=properties
     )
     if int(committed.version) != int(head.dataset.version) + 1:
-        raise DriftError(
-            f"{action.table_key} landed on version {committed.version}, not right after {head.dataset.version}: "
-            "something outside the protocol wrote to it"
+        # Somebody slipped in after the handle was opened: a fenced writer's late commit, or maintenance. Whose it is
+        # decides recovery from the transaction log; publishing this version unseen could publish their rows.
+        raise LanceConflictError(
+            f"{action.table_key} landed on version {committed.version}, not right after {head.dataset.version}"
         )
     io.seams.hook(Phase.EFFECT, f"after:{action.table_key}")
     pin = head.pin
-    return MovedTable(pin.table_key, pin.path, pin.branch, int(committed.version), io.count(committed))
+    return MovedTable(pin.table_key, pin.path, pin.branch, int(committed.version), live_count(committed))
 
 
-def _operation(io: LanceIO, head: TableHead, action: TableAction) -> lance.LanceOperation.BaseOperation:
+def operation_of(io: LanceIO, head: TableHead, action: TableAction) -> lance.LanceOperation.BaseOperation:
+    """Return the Lance operation of an action on top of a table's version."""
     if isinstance(action, Append):
         return lance_commit.append_operation(action.fragments)
     if isinstance(action, Overwrite):

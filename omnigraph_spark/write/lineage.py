@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from omnigraph_spark.manifest.layout import branch_uri, manifest_file_path
 from omnigraph_spark.manifest.rows import (
@@ -31,6 +31,10 @@ class PublishedCommit:
 
     row: CommitRow
     repeated: bool = False  # an idempotent repeat: this commit was made by an earlier run
+    attempts: int = 1
+    storage_ops: int = 0
+    storage_stages: int = 0
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def commit_of_plan(

@@ -7,18 +7,21 @@ an unknown outcome is never retried (INV-09).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from omnigraph_spark.errors import FencedError
 from omnigraph_spark.manifest.store import normalize_branch
 from omnigraph_spark.read.snapshot import GraphReader, Moment
+from omnigraph_spark.storage.counters import PhaseClock
 from omnigraph_spark.storage.seams import Phase
-from omnigraph_spark.write.attempt import Attempt, Recheck, RolledBack
+from omnigraph_spark.write.arm import Arm, Recheck, RolledBack
+from omnigraph_spark.write.attempt import Attempt
 from omnigraph_spark.write.audit import RecoveryResult
 from omnigraph_spark.write.lineage import PublishedCommit
-from omnigraph_spark.write.plan import PublishPlan, empty_plan
+from omnigraph_spark.write.plan import PublishPlan
 from omnigraph_spark.write.settings import WindowSettings
 from omnigraph_spark.write.sidecar import SidecarStore
+from omnigraph_spark.write.sweep import Sweep
 from omnigraph_spark.write.txn import WriteTxn
 
 log = logging.getLogger(__name__)
@@ -27,10 +30,17 @@ _MOST_ATTEMPTS = 20
 
 @dataclass(slots=True)
 class PublishAuthority:
-    """Captures bases and publishes plans on one graph, for one operation."""
+    """Captures bases and publishes plans on one graph, for one operation.
+
+    ``clock`` holds the seconds per phase; callers that stage and validate add theirs with ``clock.measure(phase)``.
+    """
 
     reader: GraphReader
     settings: WindowSettings = field(default_factory=WindowSettings)
+    clock: PhaseClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = PhaseClock(self.reader.io.seams.monotonic)
 
     @property
     def sidecars(self) -> SidecarStore:
@@ -40,8 +50,9 @@ class PublishAuthority:
     def open_txn(self, *, branch: str, actor: str | None = None) -> WriteTxn:
         """Capture the base of a write: the only resolution of "latest" before arm (INV-01)."""
         seams = self.reader.io.seams
-        seams.hook(Phase.CAPTURE, "enter")
-        snapshot, state = self.reader.resolve(Moment(branch=normalize_branch(branch)))
+        with self.clock.measure(Phase.CAPTURE):
+            seams.hook(Phase.CAPTURE, "enter")
+            snapshot, state = self.reader.resolve(Moment(branch=normalize_branch(branch)))
         return WriteTxn(
             root=self.reader.root,
             branch=state.branch,
@@ -54,6 +65,7 @@ class PublishAuthority:
             config=self.reader.io.config,
             commit_id=seams.new_id(),
             actor=actor,
+            state=state,
         )
 
     def publish(self, plan: PublishPlan, *, recheck: Recheck | None = None) -> PublishedCommit:
@@ -61,21 +73,48 @@ class PublishAuthority:
         seams = self.reader.io.seams
         deadline = seams.monotonic() + self.settings.patience
         for attempt in range(_MOST_ATTEMPTS):
-            run = self._attempt(plan.attempt(seams.new_id()), recheck, deadline)
+            current = plan.attempt(seams.new_id())
+            arm = Arm(self.reader, self.sidecars, self.settings, current, deadline, recheck)
             try:
-                return run.run()
+                commit = Attempt(arm, self.clock).run()
             except RolledBack:
-                log.info("rolled back operation_id=%s commit_id=%s", run.plan.operation_id, plan.commit_id)
+                log.info("rolled back operation_id=%s commit_id=%s", current.operation_id, plan.commit_id)
                 seams.wait(seams.jitter(attempt=attempt))
+            else:
+                return self._measured(commit, attempts=attempt + 1)
         raise FencedError(f"Commit {plan.commit_id} was rolled back {_MOST_ATTEMPTS} times by other writers")
 
-    def recover(self, *, branch: str, actor: str | None = None) -> list[RecoveryResult]:
-        """Resolve every record of a branch; the window is not even entered when there is none."""
-        if not self.sidecars.operation_ids():
-            return []
-        seams = self.reader.io.seams
-        plan = empty_plan(seams, branch=branch, actor=actor)
-        return self._attempt(plan, None, seams.monotonic() + self.settings.patience).recover_only()
+    def recover(self, *, branch: str | None = None, actor: str | None = None) -> list[RecoveryResult]:
+        """Resolve every record, or one branch's; no window is even entered when there is none."""
+        return self._sweep(actor).run(branch=branch)
 
-    def _attempt(self, plan: PublishPlan, recheck: Recheck | None, deadline: float) -> Attempt:
-        return Attempt(self.reader, self.sidecars, self.settings, plan, recheck, deadline)
+    def recover_at_open(self, *, branch: str, actor: str | None = None) -> list[RecoveryResult]:
+        """Resolve what dead writers left when a graph is opened for writing: one listing when there is nothing."""
+        return self._sweep(actor).at_open(branch=branch)
+
+    def _sweep(self, actor: str | None) -> Sweep:
+        return Sweep(self.reader, self.sidecars, self.settings, actor)
+
+    def _measured(self, commit: PublishedCommit, *, attempts: int) -> PublishedCommit:
+        """Return a commit with what it cost, and log one line of it."""
+        counter = self.reader.io.settle()
+        measured = replace(
+            commit,
+            attempts=attempts,
+            storage_ops=counter.storage_ops,
+            storage_stages=counter.stages,
+            phase_seconds=self.clock.seconds(),
+        )
+        row = commit.row
+        facts = {
+            "commit_id": row.commit_id,
+            "branch": row.branch,
+            "graph_version": row.graph_version,
+            "epoch": row.extra.get("epoch"),
+            "attempts": attempts,
+            "storage_ops": measured.storage_ops,
+            "storage_stages": measured.storage_stages,
+            **{f"{phase}_ms": round(1000 * seconds) for phase, seconds in measured.phase_seconds.items()},
+        }
+        log.info("committed %s", " ".join(f"{name}={value}" for name, value in facts.items()))
+        return measured

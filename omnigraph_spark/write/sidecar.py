@@ -27,11 +27,34 @@ class Sidecar:
     operation_id: str
     branch: str
     document: Mapping[str, object]
+    uri: str = ""
 
     @property
     def is_ours(self) -> bool:
         """True when it carries a full plan; OmniGraph's own records do not."""
         return "plan" in self.document
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record nobody can act on; it is kept for a person. ``branch`` is None when the file does not even say that."""
+
+    operation_id: str
+    branch: str | None
+    problem: str
+    uri: str
+
+    def concerns(self, branch: str, *, owner: str | None = None) -> bool:
+        """Say whether it stands in the way of a branch: its own, the one whose owner it was, or main if unknown."""
+        return (self.branch or MAIN) == branch or self.operation_id == owner
+
+    def error(self) -> RecoveryError:
+        """Return the loud form."""
+        return RecoveryError(
+            self.problem,
+            hint=f"Read {self.uri}, decide what it is, and remove it or recover with the release that wrote it; "
+            "reads of the graph are not affected.",
+        )
 
 
 class SidecarStore:
@@ -62,29 +85,39 @@ class SidecarStore:
         names = self._objects.list(join(self.root, RECOVERY_DIR))
         return sorted(n.removesuffix(_SUFFIX) for n in names if n.endswith(_SUFFIX))
 
+    def root_files(self) -> list[str]:
+        """List the plain files of the graph's root, e.g. staged schema files."""
+        return self._objects.list(self.root)
+
     def read(self, operation_id: str) -> Sidecar | None:
         """Read a record; None when another process has just retired it, an error when it is unreadable or newer."""
+        found = self.examine(operation_id)
+        if isinstance(found, BadRecord):
+            raise found.error()
+        return found
+
+    def examine(self, operation_id: str) -> Sidecar | BadRecord | None:
+        """Read a record as it is: good, bad with its reason, or gone."""
         uri = self._uri(operation_id)
         try:
             data = self._objects.read(uri).data
         except StorageNotFoundError:
             return None
-        hint = f"Read {uri}, decide what it is, and remove it; reads of the graph are not affected."
         try:
             document = json.loads(data)
-        except ValueError as e:
-            raise RecoveryError(f"The recovery record {uri} is not readable JSON", hint=hint) from e
-        if not isinstance(document, dict) or document.get("operation_id") != operation_id:
-            raise RecoveryError(
-                f"The recovery record {uri} does not describe the operation it is named after", hint=hint
-            )
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            return BadRecord(operation_id, None, f"The recovery record {uri} is not readable JSON", uri)
+        branch = optional_text(document.get("branch")) or MAIN
         version = document.get("schema_version")
         if not isinstance(version, int) or version > SIDECAR_VERSION:
-            raise RecoveryError(
-                f"The recovery record {uri} has version {version!r}; this release knows up to {SIDECAR_VERSION}",
-                hint="Recover with the release that wrote it.",
-            )
-        return Sidecar(operation_id, optional_text(document.get("branch")) or MAIN, document)
+            problem = f"The recovery record {uri} has version {version!r}; this release knows up to {SIDECAR_VERSION}"
+            return BadRecord(operation_id, branch, problem, uri)
+        if document.get("operation_id") != operation_id:
+            problem = f"The recovery record {uri} does not describe the operation it is named after"
+            return BadRecord(operation_id, branch, problem, uri)
+        return Sidecar(operation_id, branch, document, uri)
 
     def _uri(self, operation_id: str) -> str:
         return join(self.root, RECOVERY_DIR, f"{operation_id}{_SUFFIX}")

@@ -28,6 +28,7 @@ their text starts with ``[CODE]`` so that ``from_text`` can restore the class af
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -373,3 +374,15 @@ def from_text(text: str) -> OmnigraphError | None:
         if name in cls.__init__.__code__.co_varnames:
             setattr(error, name, None)
     return error
+
+
+@contextlib.contextmanager
+def typed_errors() -> Iterator[None]:
+    """Re-raise our own errors that Spark turned into text as what they were."""
+    try:
+        yield
+    except Exception as e:
+        found = None if isinstance(e, OmnigraphError) else from_text(str(e))
+        if found is None:
+            raise
+        raise found from e

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from omnigraph_spark.errors import SchemaError
+from omnigraph_spark.errors import SchemaError, typed_errors
 from omnigraph_spark.maintenance.report import VerifyReport
 from omnigraph_spark.maintenance.verify import verify_graph
 from omnigraph_spark.manifest.layout import MAIN
@@ -24,13 +24,16 @@ from omnigraph_spark.schema.catalog import Catalog
 from omnigraph_spark.storage.config import StorageConfig
 from omnigraph_spark.storage.locations import normalize_root
 from omnigraph_spark.values import Branch, Commit, TableInfo
+from omnigraph_spark.write.audit import RecoveryResult
 from omnigraph_spark.write.create import create_graph
+from omnigraph_spark.write.settings import WindowSettings
+from omnigraph_spark.writing import GraphWrites
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Graph:
+class Graph(GraphWrites):
     """A graph on a directory or an S3 prefix, seen from one branch."""
 
     def __init__(
@@ -42,6 +45,7 @@ class Graph:
         spark: SparkSession | None = None,
         actor: str | None = None,
         read_only: bool = False,
+        settings: WindowSettings | None = None,
     ) -> None:
         self.uri = normalize_root(uri)
         self.read_only = read_only
@@ -49,6 +53,7 @@ class Graph:
         self._moment = moment
         self._storage = dict(storage or {})
         self._spark = spark
+        self._settings = settings if settings is not None else WindowSettings.resolve()
         self._pinned: Snapshot | None = None
 
     @classmethod
@@ -75,11 +80,19 @@ class Graph:
         spark: SparkSession | None = None,
         actor: str | None = None,
         read_only: bool = False,
+        window_grace: float | None = None,
+        window_timeout: float | None = None,
+        patience: float | None = None,
     ) -> Graph:
         """Open a graph, checking its stamp, its schema contract and that the branch exists."""
         moment = Moment(branch=normalize_branch(branch))
-        graph = cls(uri, moment=moment, storage=storage, spark=spark, actor=actor, read_only=read_only)
+        settings = WindowSettings.resolve(grace=window_grace, timeout=window_timeout, patience=patience)
+        graph = cls(
+            uri, moment=moment, storage=storage, spark=spark, actor=actor, read_only=read_only, settings=settings
+        )
         graph._resolve()
+        if not read_only:
+            graph._authority().recover_at_open(branch=graph.branch, actor=actor)
         return graph
 
     @property
@@ -222,7 +235,7 @@ class Graph:
         where: str | None,
         limit: int | None,
     ) -> DataFrame:
-        from omnigraph_spark.session import is_remote, require_session, typed_errors
+        from omnigraph_spark.session import is_remote, require_session
 
         session = require_session(self._spark)
         if is_remote(session):
@@ -263,6 +276,10 @@ class Graph:
         micros = parse_time("timestamp", _time_text(timestamp)) if timestamp is not None else None
         name = self.branch if branch is None else normalize_branch(branch)
         return Moment(branch=name, version=version, timestamp=micros, commit=commit)
+
+    def recover(self) -> list[RecoveryResult]:
+        """Finish or undo what interrupted writers left behind, on every branch."""
+        return self._authority().recover(actor=self.actor)
 
     def _begin(self) -> GraphReader:
         return GraphReader.begin(self.uri, StorageConfig.resolve(self._storage))

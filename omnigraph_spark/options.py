@@ -74,6 +74,26 @@ OPTIONS: tuple[Option, ...] = (
         "Metadata table to read instead of a type.",
         choices=("commits", "branches", "tables", "files", "recoveries"),
     ),
+    Option(
+        "writeMode",
+        "text",
+        _WRITE,
+        "What to do with rows; default is what `.mode(...)` says. `delete` takes ids.",
+        choices=("append", "merge", "overwrite", "delete"),
+    ),
+    Option("typeColumn", "text", _WRITE, "Column that names each row's type: one DataFrame, many tables, one commit."),
+    Option(
+        "cascade", "flag", _WRITE, "Whether a delete of nodes removes their edges too, or is refused.", default=True
+    ),
+    Option("actor", "text", _WRITE, "Who writes; kept in the commit."),
+    Option("commitMessage", "text", _WRITE, "Why; kept in the commit.", ("message",)),
+    Option("userMetadata", "text", _WRITE, "Free text kept in the commit."),
+    Option("txnAppId", "text", _WRITE, "With txnVersion: a repeat of this application's write does nothing."),
+    Option("txnVersion", "int", _WRITE, "Rising number of an application's write."),
+    Option("expectedVersion", "int", _WRITE, "Refuse to commit unless the graph is still at this version."),
+    Option("windowGrace", "seconds", _WRITE, "How long a silent window owner is waited for before it is taken over."),
+    Option("windowTimeout", "seconds", _WRITE, "How long this writer holds the window before its first effect."),
+    Option("patience", "seconds", _WRITE, "How long this writer waits for its turn."),
 )
 
 
@@ -118,6 +138,19 @@ def _bytes(name: str, text: str) -> int:
     return size
 
 
+def _flag(name: str, text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in {"true", "false"}:
+        raise OptionError(f"Option {name} must be true or false, not {text!r}")
+    return folded == "true"
+
+
+def _seconds(name: str, text: str) -> float:
+    if not re.fullmatch(r"\d{1,9}(\.\d+)?", text.strip()) or not float(text):
+        raise OptionError(f"Option {name} must be a positive number of seconds, not {text!r}")
+    return float(text)
+
+
 def _items(name: str, text: str) -> tuple[str, ...]:
     items = tuple(part.strip() for part in text.split(","))
     if any(not item for item in items):
@@ -145,6 +178,8 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "bytes": _bytes,
     "list": _items,
     "time": parse_time,
+    "flag": _flag,
+    "seconds": _seconds,
 }
 
 T = TypeVar("T")

@@ -1,12 +1,10 @@
-"""The Spark session our API uses, and typed errors out of Spark's flattened ones."""
+"""The Spark session our API uses."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from omnigraph_spark.errors import OptionError, from_text
+from omnigraph_spark.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,15 +37,3 @@ def require_session(spark: SparkSession | None) -> SparkSession:
 def is_remote(spark: SparkSession) -> bool:
     """Say whether a session is a Spark Connect client."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-@contextlib.contextmanager
-def typed_errors() -> Iterator[None]:
-    """Re-raise our own errors that Spark turned into text as what they were."""
-    try:
-        yield
-    except Exception as e:
-        found = from_text(str(e))
-        if found is None:
-            raise
-        raise found from e

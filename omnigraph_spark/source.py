@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -89,6 +89,13 @@ class OmnigraphDataSource(DataSource):
         if isinstance(plan, ReadPlan):
             return TableReader(replace(plan, schema=wanted))
         return RowsReader(plan.cast(wanted))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
+        """Pin the base of a save; its tasks and its commit get what is decided here."""
+        # Imported here: planning a read should not wait for the writing half.
+        from omnigraph_spark.write.spark_writer import begin_write
+
+        return begin_write(parse_options(self.options, scope=Scope.WRITE), schema, overwrite=overwrite)
 
     def _planned(self) -> ReadPlan | pa.Table:
         if self._plan is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from omnigraph_spark.manifest.rows import CommitRow, optional_text
@@ -50,6 +50,7 @@ class Commit:
     operation_id: str | None = None
     storage_ops: int | None = None
     storage_stages: int | None = None
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, row: CommitRow) -> Commit:
@@ -70,3 +71,7 @@ class Commit:
             epoch=epoch if isinstance(epoch, int) else None,
             operation_id=optional_text(extra.get("operation_id")),
         )
+
+    def with_costs(self, *, storage_ops: int, storage_stages: int, phase_seconds: Mapping[str, float]) -> Commit:
+        """Return the commit with what making it cost this process."""
+        return replace(self, storage_ops=storage_ops, storage_stages=storage_stages, phase_seconds=phase_seconds)

@@ -121,15 +121,10 @@ class GraphCheck:
             if not view.rows:
                 continue
             for batch in key_rows(self.io, open_view(self.io, view), columns=("id", "src", "dst")):
+                hit = np.zeros(batch.num_rows, dtype=bool)
                 for end in ends:
-                    self._report_orphans(batch, edge, removed, end=end, node=name)
-
-    def _report_orphans(self, batch: pa.RecordBatch, edge: EdgeType, removed: U64, *, end: str, node: str) -> None:
-        found = batch.filter(pa.array(contained(hash_text(batch.column(end)), [removed])))
-        self.faults.add([], total=found.num_rows)
-        for row in found.slice(0, MAX_SHOWN).to_pylist():
-            message = f"{edge.name} {row['id']!r} would lose its {end}: {node} {row[end]!r} is removed by this write"
-            self._list(_violation("orphan-edge", edge.name, end, row, message))
+                    hit |= contained(hash_text(batch.column(end)), [removed])
+                end_violations(batch.filter(pa.array(hit)), edge, [name], self.faults)
 
     # -- cardinality -------------------------------------------------------------------------------------------------
 
@@ -200,6 +195,16 @@ class GraphCheck:
                 left |= contained(affected, [np.sort(hash_text(batch.column("id")))])
         gone: Mask = (counts == 0) & ~left
         return gone
+
+
+def end_violations(edges: pa.RecordBatch, edge: EdgeType, removed: Sequence[str], faults: Faults) -> None:
+    """Report edges that would stay without one of their ends."""
+    faults.add([], total=edges.num_rows)
+    ends = [end for end, at in zip(_ENDS, (edge.from_type, edge.to_type), strict=True) if at in removed]
+    for row in edges.slice(0, MAX_SHOWN).to_pylist():
+        named = " or ".join(f"{end} {row[end]!r}" for end in ends)
+        message = f"{edge.name} {row['id']!r} would lose its {named}: this write removes the node"
+        faults.add([_violation("orphan-edge", edge.name, ends[0], row, message)], total=0)
 
 
 def _violation(rule: str, type_name: str, property: str, row: Mapping[str, str], message: str) -> Violation:

@@ -33,8 +33,13 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the directory."""
         if self._folder is not None:
             self._folder.cleanup()
+            self._folder = None
 
     def path(self) -> Path:
         """Return the path of a new file."""

@@ -67,27 +67,28 @@ def key_rows(
     *,
     columns: Sequence[str],
     among: pa.Array | None = None,
-    key: str = "id",
+    keys: Sequence[str] = ("id",),
     positions: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Stream key columns of a table; with ``among``, at least the rows whose ``key`` is one of those texts."""
-    for text in _filters(dataset, among, key=key):
+    """Stream key columns of a table; with ``among``, at least the rows that have one of those texts in a key column.
+
+    With several key columns a row may come more than once.
+    """
+    for text in _filters(dataset, among, keys=keys):
         spec = ScanSpec(
             columns=tuple(columns), filter=text, batch_size=_SCAN_ROWS, row_ids=positions, row_addresses=positions
         )
         yield from (batch for batch in io.batches(dataset, spec) if batch.num_rows)
 
 
-def _filters(dataset: lance.LanceDataset, among: pa.Array | None, *, key: str) -> list[str | None]:
+def _filters(dataset: lance.LanceDataset, among: pa.Array | None, *, keys: Sequence[str]) -> list[str | None]:
     if among is None or len(among) > FEW_INDEXED:
         return [None]
-    if not len(among):
-        return []
-    if len(among) > FEW and key not in indexed_columns(dataset):
+    if len(among) > FEW and not indexed_columns(dataset).issuperset(keys):
         return [None]
     texts = among.to_pylist()
-    cuts = range(0, len(texts), _IN_ONE_FILTER)
-    return [f"{key} IN ({', '.join(quoted(t) for t in texts[n : n + _IN_ONE_FILTER])})" for n in cuts]
+    lists = [", ".join(map(quoted, texts[n : n + _IN_ONE_FILTER])) for n in range(0, len(texts), _IN_ONE_FILTER)]
+    return [" OR ".join(f"{key} IN ({listed})" for key in keys) for listed in lists]
 
 
 def quoted(text: str) -> str:

@@ -28,7 +28,7 @@ from omnigraph_spark.write.actions import MatchedFragment
 from omnigraph_spark.write.evidence import Evidence, pack, staging_folder
 from omnigraph_spark.write.gate import RowGate
 from omnigraph_spark.write.key_runs import KeyRuns, Scratch
-from omnigraph_spark.write.matching import last_of_each, matching
+from omnigraph_spark.write.matching import last_of_each, matched_fragments, matching
 from omnigraph_spark.write.probe import View, open_view
 from omnigraph_spark.write.rowids import RowIds
 from omnigraph_spark.write.spill import RowSpill, TextIndex
@@ -82,6 +82,12 @@ class StagedPart:
     def fragments(self) -> tuple[str, ...]:
         """Every staged fragment."""
         return (*(m.fragment for m in self.matched), *self.inserted)
+
+
+def stage_replacing(job: StageJob, batches: Iterable[pa.RecordBatch], *, io: LanceIO) -> StagedPart:
+    """Stage new content of rows that are known to exist: batches carry their ``_rowid`` and ``_rowaddr``."""
+    with Scratch() as scratch:
+        return _Task(job, io, scratch).replacing(batches)
 
 
 def stage(job: StageJob, batches: Iterable[pa.RecordBatch], *, io: LanceIO | None = None) -> StagedPart:
@@ -162,6 +168,26 @@ class _Task:
         run_parallel(jobs, counter=self.io.counter)
         self._require_count(staged, kept.rows)
         return self._part(inserted=staged, unique_hits=self.checks.unique_hits(kept.batches))
+
+    def replacing(self, batches: Iterable[pa.RecordBatch]) -> StagedPart:
+        """Rows that were read from the table and changed: each takes over the row it was."""
+        places: list[RowIds] = []
+        kept = RowSpill(self.schema, self.scratch)
+
+        def plain() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                ids, addresses = (batch.column(name).to_numpy() for name in ("_rowid", "_rowaddr"))
+                places.append(RowIds(ids, addresses, self.job.target.version))
+                yield batch.drop_columns(["_rowid", "_rowaddr"])
+
+        for batch in self.gate.stream(plain()):
+            kept.add(batch)
+        kept.close()
+        self.checks.find_unique()
+        staged = self._write(kept.batches())
+        self._require_count(staged, self.gate.rows)
+        hits = self.checks.unique_hits(kept.batches)
+        return self._part(inserted=[], matched=matched_fragments(staged, RowIds.concat(places)), unique_hits=hits)
 
     def delete(self, batches: Iterable[pa.RecordBatch]) -> StagedPart:
         """Find the rows of the given ids; ids that do not exist are not an error."""

@@ -1,0 +1,83 @@
+"""One DataFrame, many tables: a column names the type of each row.
+
+A task keeps each type's rows in a local file and stages one type after the other. Columns that a type does not have
+must be null in its rows; a value there is an error, never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph_spark.errors import Violation
+from omnigraph_spark.schema.catalog import GraphType, nearest
+from omnigraph_spark.write.gate import Faults
+from omnigraph_spark.write.key_runs import Scratch
+from omnigraph_spark.write.spill import RowSpill
+from omnigraph_spark.write.stage import StagedPart, StageJob, stage
+
+
+def stage_by_type(
+    jobs: Mapping[str, StageJob], batches: Iterable[pa.RecordBatch], *, column: str
+) -> Iterator[StagedPart]:
+    """Stage a task's rows, each in the table its type column names; tables without rows are left alone."""
+    faults = Faults()
+    with Scratch() as scratch:
+        kept: dict[str, RowSpill] = {}
+        for batch in batches:
+            for name, rows in _split(batch, column=column, faults=faults, known=jobs):
+                if name not in kept:
+                    kept[name] = RowSpill(rows.schema, scratch)
+                kept[name].add(rows)
+        for name, spill in kept.items():
+            spill.close()
+            yield stage(jobs[name], _narrowed(spill, jobs[name].graph_type, faults))
+    if faults.total:
+        some = next(iter(jobs.values()))
+        yield StagedPart(
+            some.target.table_key,
+            some.mode,
+            0,
+            violations=tuple(faults.violations),
+            violation_total=faults.total,
+        )
+
+
+def _split(
+    batch: pa.RecordBatch, *, column: str, faults: Faults, known: Mapping[str, StageJob]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    at = batch.schema.get_field_index(column)
+    types = batch.column(at).cast(pa.string())
+    rest = batch.remove_column(at)
+    for value in pc.unique(types).to_pylist():
+        name = value if value in known else _folded(value, known)
+        mask = types.is_null() if value is None else pc.fill_null(pc.equal(types, value), pa.scalar(value=False))
+        rows = rest.filter(mask)
+        if name is None:
+            listed = nearest(str(value), among=list(known)) if value is not None else ""
+            message = f"{rows.num_rows} rows name the type {value!r} in {column!r}{listed}"
+            violation = Violation(rule="unknown-type", type_name=str(value), property=column, message=message)
+            faults.add([violation], total=rows.num_rows)
+        else:
+            yield name, rows
+
+
+def _folded(value: str | None, known: Mapping[str, StageJob]) -> str | None:
+    found = [name for name in known if value is not None and name.casefold() == value.casefold()]
+    return found[0] if len(found) == 1 else None
+
+
+def _narrowed(spill: RowSpill, graph_type: GraphType, faults: Faults) -> Iterator[pa.RecordBatch]:
+    """Leave out the columns of other types, after making sure that they are empty."""
+    ends = {"from", "to"} if graph_type.kind == "edge" else set()
+    strange = [n for n in spill.schema.names if n not in graph_type.columns and n not in ends]
+    for batch in spill.batches():
+        for name in strange:
+            filled = batch.num_rows - batch.column(name).null_count
+            if filled:
+                message = f"{filled} rows of {graph_type.name} have a value in {name!r}, which it does not have"
+                violation = Violation(rule="unknown-column", type_name=graph_type.name, property=name, message=message)
+                faults.add([violation], total=filled)
+        yield batch.drop_columns(strange) if strange else batch

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph_spark import Graph
 from omnigraph_spark.manifest.layout import MAIN
@@ -23,6 +25,8 @@ node Place { name: String @key }
 edge Road: Place -> Place { length: F64  lanes: I64 }
 """
 _BATCH = 100_000
+# The first character of an id tells its fragment, so that ids are unique in the table.
+_LETTERS = string.ascii_letters + string.digits + "-_"
 
 
 def edge_batches(rows: int, *, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -41,18 +45,17 @@ def edge_batches(rows: int, *, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def build_edges(root: Path, *, rows: int, fragments: int = 4) -> Graph:
-    """Create a graph whose ``Road`` table holds ``rows`` rows in a few fragments."""
+    """Create a graph whose ``Road`` table holds ``rows`` rows in a few fragments, 64 at most."""
     graph = Graph.create(str(root), schema=SCHEMA)
     reader = GraphReader.begin(str(root), StorageConfig.resolve())
     snapshot, _ = reader.resolve(Moment())
     schema = table_arrow_schema(snapshot.catalog.edge("Road"))
     entry = snapshot.entry("edge:Road")
     dataset = reader.open_table(snapshot, entry)
+    batches = list(edge_batches(rows // fragments, schema=schema))
     staged: list[str] = []
-    for part in range(fragments):
-        batches = list(edge_batches(rows // fragments, schema=schema))
-        shifted = iter(batches) if part == 0 else (_renamed(b, part) for b in batches)
-        staged += stage_rows(reader.io, dataset, shifted, schema=schema)
+    for letter in _LETTERS[:fragments]:
+        staged += stage_rows(reader.io, dataset, (_renamed(b, letter) for b in batches), schema=schema)
     committed = commit_operation(reader.io, dataset, append_operation(staged), table=entry.table_key, properties={})
     opened = reader.manifest.open(branch=MAIN)
     seams, layout = Seams(), opened.state.layout
@@ -72,6 +75,6 @@ def build_edges(root: Path, *, rows: int, fragments: int = 4) -> Graph:
     return graph
 
 
-def _renamed(batch: pa.RecordBatch, part: int) -> pa.RecordBatch:
-    ids = pa.array([f"{part}{value[1:]}" for value in batch.column("id").to_pylist()])
+def _renamed(batch: pa.RecordBatch, letter: str) -> pa.RecordBatch:
+    ids = pc.binary_replace_slice(batch.column("id"), 0, 1, letter)
     return batch.set_column(batch.schema.get_field_index("id"), batch.schema.field("id"), ids)

@@ -29,6 +29,8 @@ from omnigraph_spark.graph import Graph
 from omnigraph_spark.maintenance.report import Finding, VerifyReport
 from omnigraph_spark.session import register
 from omnigraph_spark.values import Branch, Commit, TableInfo
+from omnigraph_spark.write.load import LoadResult
+from omnigraph_spark.write.transaction import Transaction
 
 __all__ = [
     "AlreadyExistsError",
@@ -41,6 +43,7 @@ __all__ = [
     "FormatError",
     "Graph",
     "KeyConflictError",
+    "LoadResult",
     "MergeConflictError",
     "NotFoundError",
     "OmnigraphError",
@@ -56,6 +59,7 @@ __all__ = [
     "StorageNotFoundError",
     "StorageUnreachableError",
     "TableInfo",
+    "Transaction",
     "ValidationError",
     "VerifyReport",
     "Violation",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -135,5 +134,5 @@ class RowGate:
         for columns, keys in zip(self._type.unique, self.uniques, strict=True):
             keys.add(tuple_hashes(rows, columns))
         for end, keys in self.ends.items():
-            keys.add(np.unique(hash_text(rows.column(end))))
+            keys.add(hash_text(rows.column(end)))
             self.few_ends[end].add(rows.column(end))

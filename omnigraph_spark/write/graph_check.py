@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from omnigraph_spark.errors import Violation
 from omnigraph_spark.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph_spark.schema.faults import MAX_SHOWN
-from omnigraph_spark.storage.keyhash import U64, hash_text
+from omnigraph_spark.storage.keyhash import U64, distinct, hash_text
 from omnigraph_spark.storage.lance_io import LanceIO
 from omnigraph_spark.storage.lance_staged import staged_batches
 from omnigraph_spark.write.evidence import EvidenceReader, contained
@@ -74,7 +74,7 @@ class GraphCheck:
     def _dangling(self, pending: PendingTable, edge: EdgeType) -> None:
         for end, node in zip(_ENDS, (edge.from_type, edge.to_type), strict=True):
             runs = self.evidence.runs(part.unresolved[end] for part in pending.parts if end in part.unresolved)
-            missing = np.unique(np.concatenate([_NO_HASHES, *runs]))
+            missing = distinct(np.concatenate([_NO_HASHES, *runs]))
             staged = self.tables.get(f"node:{node}")
             if len(missing) and staged is not None:
                 for batch in staged_batches(self.io, staged.uri, staged.fragments, columns=("id",)):
@@ -108,7 +108,7 @@ class GraphCheck:
             for batch in key_rows(self.io, open_view(self.io, base), columns=("id",)):
                 hashes = hash_text(batch.column("id"))
                 removed.append(hashes[~contained(hashes, kept)])
-        return np.unique(np.concatenate(removed))
+        return distinct(np.concatenate(removed))
 
     def _orphans(self, node_key: str, removed: U64) -> None:
         """Report edges that would stay without one of their ends."""
@@ -162,7 +162,7 @@ class GraphCheck:
                 hashes = hash_text(batch.column("src"))
                 mine = contained(batch.column("_rowid").to_numpy(), [ids])
                 found.append(hashes if pending.replaced else hashes[mine])
-        return np.unique(np.concatenate([_NO_HASHES, *found]))
+        return distinct(np.concatenate([_NO_HASHES, *found]))
 
     def _counts(self, view: View, affected: U64) -> Counts:
         counts = np.zeros(len(affected), dtype=np.int64)

@@ -14,7 +14,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from omnigraph_spark.storage.keyhash import U64
+from omnigraph_spark.storage.keyhash import U64, distinct
 
 RUN_ROWS = 1 << 20
 Positions = NDArray[np.int64]
@@ -104,9 +104,13 @@ class KeyRuns:
         before = 0
         for number, run in enumerate(self.runs):
             low = np.searchsorted(run, wanted, side="left")
-            high = np.searchsorted(run, wanted, side="right")
-            slots = _ranges(low, high)
-            asked.append(np.repeat(order, high - low))
+            if self._distinct:
+                hit = run[np.minimum(low, len(run) - 1)] == wanted
+                slots, times = low[hit], hit.astype(np.int64)
+            else:
+                high = np.searchsorted(run, wanted, side="right")
+                slots, times = _ranges(low, high), high - low
+            asked.append(np.repeat(order, times))
             found.append(self._at[number][slots] if self._positions else slots + before)
             before += len(run)
         none = np.empty(0, dtype=np.int64)
@@ -122,7 +126,7 @@ class KeyRuns:
             at = (order + self._rows).astype(np.int64)
             run = hashes[order]
         else:
-            run = np.unique(hashes) if self._distinct else np.sort(hashes)
+            run = distinct(hashes) if self._distinct else np.sort(hashes)
         self._rows += len(hashes)
         if self.runs:
             run = self._scratch.keep(run)  # type: ignore[assignment]
@@ -159,4 +163,4 @@ def _repeated(runs: Sequence[U64]) -> Iterator[U64]:
         parts = [run[c[piece] : c[piece + 1]] for run, c in zip(runs, cuts, strict=True)]
         together = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *parts]), kind="stable")
         same = together[1:] == together[:-1]
-        yield np.unique(together[1:][same])
+        yield distinct(together[1:][same])

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph_spark.errors import OptionError, SchemaError, ValidationError
 from omnigraph_spark.schema.catalog import EdgeType, GraphType, nearest
-from omnigraph_spark.storage.keyhash import U64, hash_text
+from omnigraph_spark.storage.keyhash import U64, distinct, hash_text
 from omnigraph_spark.storage.lance_io import LanceIO, ScanSpec
 from omnigraph_spark.storage.objects import ObjectStore
 from omnigraph_spark.write.evidence import contained, pack, staging_folder
@@ -108,7 +108,7 @@ class RemovedNodes:
 
     def hashes(self) -> U64:
         """Return the sorted hashes of the ids."""
-        return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *self.index.keys.runs]))
+        return distinct(np.concatenate([np.empty(0, dtype=np.uint64), *self.index.keys.runs]))
 
 
 def removed_nodes(io: LanceIO, view: View, rows: RowIds, *, scratch: Scratch) -> RemovedNodes:

@@ -13,7 +13,10 @@ BROKEN = [
     ("node A @unique {}", "header-annotation", 1, 8),
     ("node A @index {}", "header-annotation", 1, 8),
     ("node A @embed(x) {}", "header-annotation", 1, 8),
-    ("node A {}\nedge E: A -> A @unique", "header-annotation", 2, 16),
+    *[
+        (f"node A {{}}\nedge E: A -> A {mark}", "header-annotation", 2, 16)
+        for mark in ("@key", "@unique", "@index", "@embed(x)")
+    ],
     ('node A @description("a")\n@description("b") {}', "text-annotation-once", 2, 1),
     ('node A {}\nedge E: A -> A @instruction("a") @instruction("b")', "text-annotation-once", 2, 34),
     ('node A {\n p: I32 @description("a") @description("b")\n}', "text-annotation-once", 2, 27),
@@ -59,6 +62,9 @@ BROKEN = [
     ("node A { @unique(p) }", "unique-column", 1, 10),
     ("node A { @unique(src) }", "unique-column", 1, 10),
     ("node A { @index(p) }", "index-column", 1, 10),
+    ("node A {}\nedge E: A -> A { @unique(src, p) }", "unique-column", 2, 18),
+    ("node A {}\nedge E: A -> A { @index(p) }", "index-column", 2, 18),
+    ("node A {}\nedge E: A -> A { p: Blob @index(p) }", "index-blob", 2, 26),
     ("node A { p: Blob @index(p) }", "index-blob", 1, 18),
     ("node A { @range(p, 0..1) }", "range-column", 1, 10),
     ("node A { p: String @range(p, 0..1) }", "range-type", 1, 20),

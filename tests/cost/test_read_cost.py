@@ -96,7 +96,7 @@ def test_planning_a_read_is_cheap_and_flat_in_history(meter: Meter) -> None:
 def test_a_count_reads_no_data_file(meter: Meter) -> None:
     """`count` and `tables` touch the schema files and the manifest, and nothing below a table's directory."""
     meter.proxy.reset()
-    graph = meter.place.open()
+    graph = meter.place.open(read_only=True)
     assert graph.count("Person") == 1
     assert sum(table.rows for table in graph.tables()) == 1
     assert {r.table_class for r in meter.proxy.requests()} == {"schema", "manifest"}

@@ -1,0 +1,128 @@
+"""What a whole write costs on S3: bounded, and equal at any depth of history and for any number of other tables."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from omnigraph_spark import Commit, Graph
+from omnigraph_spark.write import window
+from tests.cost.meter import SCHEMA, Cost, Meter
+from tests.rig.proxy import CountingProxy
+from tests.rig.s3_server import S3Server
+
+# (requests, serial hops) of a whole operation: capture, stage, validate and publish.
+EDGE_MERGE = (40, 28)
+THREE_TABLES = (60, 28)
+# `make test-cost-deep` goes to a thousand commits; every test run goes to a hundred.
+DEPTHS = [int(n) for n in os.environ.get("OMNIGRAPH_COST_DEPTHS", "1,10,100").split(",")]
+
+
+@pytest.fixture
+def meter(s3_server: S3Server, bucket: str, proxy: CountingProxy) -> Meter:
+    """A graph with two people and a city."""
+    uri = f"s3://{bucket}/graph"
+    graph = Graph.create(uri, schema=SCHEMA, storage=s3_server.storage_options())
+    with graph.transaction() as tx:
+        tx.append("Person", [{"name": "ann"}, {"name": "ben"}])
+        tx.append("City", [{"title": "Rome"}])
+    return Meter(s3_server, proxy, uri)
+
+
+def merge_edge(graph: Graph) -> Commit | None:
+    """One edge with both ends checked."""
+    return graph.merge("Knows", [{"src": "ann", "dst": "ben"}])
+
+
+def append_edge(graph: Graph) -> Commit | None:
+    """One edge with both ends checked, strict."""
+    return graph.append("Knows", [{"src": "ann", "dst": "ben"}])
+
+
+def three_tables(graph: Graph) -> Commit | None:
+    """Two edge types and a node that did not exist, in one commit."""
+    with graph.transaction() as tx:
+        tx.append("City", [{"title": f"city {graph.version}"}])
+        tx.append("Knows", [{"src": "ann", "dst": "ben"}])
+        tx.append("Lives", [{"src": "ben", "dst": "Rome"}])
+    return tx.commit_info
+
+
+def deepen(meter: Meter, *, commits: int) -> None:
+    """Add real commits, each an edge with valid ends."""
+    graph = meter.graph(direct=True)
+    for _ in range(commits):
+        graph.merge("Lives", [{"src": "ann", "dst": "Rome"}])
+
+
+def assert_fit(cost: Cost) -> None:
+    """Schema contract read once, no recovery listing, each touched table's manifest fetched once (INV-11, INV-15)."""
+    assert cost.schema_reads == 3, cost
+    assert cost.recovery_lists == 0, cost
+    assert max(cost.opens.values()) == 1, (cost, cost.opens)
+
+
+def test_a_whole_write_is_cheap_and_flat_in_history(meter: Meter) -> None:
+    """A one-row edge write with endpoint checks costs at most 40 requests and 28 hops, the same at every depth."""
+    graph = meter.graph()
+    costs: dict[str, list[Cost]] = {"merge": [], "append": []}
+    reached = 0
+    for depth in DEPTHS:
+        deepen(meter, commits=depth - reached)
+        reached = depth
+        for name, work in (("merge", merge_edge), ("append", append_edge)):
+            costs[name].append(meter.measure(lambda work=work: work(graph)))  # type: ignore[misc]
+    for name, found in costs.items():
+        for cost in found:
+            assert (cost.requests, cost.hops) <= EDGE_MERGE, (name, str(cost))
+            assert cost.hops <= EDGE_MERGE[1], (name, str(cost))
+            assert_fit(cost)
+        assert max(c.requests for c in found) - min(c.requests for c in found) <= 3, [str(c) for c in found]
+        assert max(c.hops for c in found) - min(c.hops for c in found) <= 2, [str(c) for c in found]
+
+
+def test_more_tables_add_requests_but_no_hops(meter: Meter) -> None:
+    """Three touched tables are opened, staged, committed and checked at once: hops are those of one table."""
+    graph = meter.graph()
+    merge_edge(graph)  # the first write of a table meets an empty one
+    three_tables(graph)
+    one, three = meter.measure(lambda: merge_edge(graph)), meter.measure(lambda: three_tables(graph))
+    assert three.requests <= THREE_TABLES[0], str(three)
+    assert_fit(one)
+    assert three.recovery_lists == 0
+    publish_one, publish_three = _publish_hops(one), _publish_hops(three)
+    assert publish_three <= publish_one + 1, (publish_one, publish_three)
+
+
+def _publish_hops(cost: Cost) -> int:
+    """Count hops from the sidecar on."""
+    from tests.rig.proxy_log import serial_hops
+
+    armed = min(r.started for r in cost.log if r.table_class == "recovery")
+    return serial_hops(r for r in cost.log if r.started >= armed)
+
+
+def test_tables_that_are_not_touched_cost_nothing(
+    s3_server: S3Server, bucket: str, proxy: CountingProxy, meter: Meter
+) -> None:
+    """INV-15: a graph of 200 types costs a write what a graph of four costs."""
+    few = meter.measure(lambda: merge_edge(meter.graph(direct=False)))
+    wide = "\n".join(f"node Extra{n} {{ name: String @key }}" for n in range(196))
+    uri = f"s3://{bucket}/wide"
+    graph = Graph.create(uri, schema=SCHEMA + wide, storage=s3_server.storage_options())
+    graph.append("Person", [{"name": "ann"}, {"name": "ben"}])
+    other = Meter(s3_server, proxy, uri)
+    many = other.measure(lambda: merge_edge(other.graph(direct=False)))
+    assert abs(few.requests - many.requests) <= 3, (str(few), str(many))
+    assert abs(few.hops - many.hops) <= 2, (str(few), str(many))
+
+
+def test_the_gate_turns_red_without_upkeep(meter: Meter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliberately broken: with the manifest never rewritten, the same sweep grows, so the gate above can fail."""
+    monkeypatch.setattr(window, "_rewrite_due", lambda *_: False)
+    graph = meter.graph()
+    first = meter.measure(lambda: merge_edge(graph))
+    deepen(meter, commits=10)
+    last = meter.measure(lambda: merge_edge(graph))
+    assert last.requests - first.requests > 3, (str(first), str(last))

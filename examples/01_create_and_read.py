@@ -6,6 +6,7 @@ Run it with `make demo`. Nothing is needed but this repository: no server, no ac
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -33,7 +34,10 @@ def main() -> None:
     for table in graph.tables():
         print(f"  {table.key:15} version {table.version}  {table.rows} rows  {table.path}")
 
-    spark = SparkSession.builder.master("local[2]").appName("omnigraph demo").getOrCreate()
+    # Starting Spark forks, and Lance warns of forks; this one becomes java at once.
+    warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    builder = SparkSession.builder.master("local[2]").appName("omnigraph demo")
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     people = spark.read.format("omnigraph").option("node", "Person").load(str(root))
     people.printSchema()

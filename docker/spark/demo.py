@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import boto3
 from botocore.config import Config
@@ -37,7 +38,10 @@ def main() -> None:
     except og.AlreadyExistsError:
         graph = og.Graph.open(root)
         print(f"found {graph.uri}, graph version {graph.version}")
-    spark = SparkSession.builder.master("local[2]").appName("omnigraph demo").getOrCreate()
+    # Starting Spark forks, and Lance warns of forks; this one becomes java at once.
+    warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    builder = SparkSession.builder.master("local[2]").appName("omnigraph demo")
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     people = spark.read.format("omnigraph").option("node", "Person").load(root)
     people.printSchema()

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 import omnigraph_spark as og
@@ -48,18 +47,6 @@ def test_register_names_the_format(spark: SparkSession, local_graph: Place) -> N
     og.register(session)
     assert session.read.format("OmniGraph").option("node", "Person").load(local_graph.uri).count() == 0
     assert OmnigraphDataSource.name() == "omnigraph"
-
-
-def test_a_write_is_refused_for_now(spark: SparkSession, local_graph: Place) -> None:
-    """Writing through the source does not half-work: Spark refuses it and nothing changes."""
-    from pyspark.errors import PySparkException
-
-    from tests.places import unchanged
-
-    check = unchanged(local_graph.uri)
-    with pytest.raises(PySparkException):
-        spark.range(1).write.format("omnigraph").option("node", "Person").mode("append").save(local_graph.uri)
-    check()
 
 
 def test_the_package_can_be_shipped_as_a_zip(local_graph: Place, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 
 import pytest
+from ulid import ULID
 
 from omnigraph_spark import Commit, Graph
 from omnigraph_spark.write import window
 from tests.cost.meter import SCHEMA, Cost, Meter
 from tests.rig.proxy import CountingProxy
+from tests.rig.proxy_log import serial_hops
 from tests.rig.s3_server import S3Server
 
 # (requests, serial hops) of a whole operation: capture, stage, validate and publish.
@@ -43,7 +45,7 @@ def append_edge(graph: Graph) -> Commit | None:
 def three_tables(graph: Graph) -> Commit | None:
     """Two edge types and a node that did not exist, in one commit."""
     with graph.transaction() as tx:
-        tx.append("City", [{"title": f"city {graph.version}"}])
+        tx.append("City", [{"title": str(ULID())}])
         tx.append("Knows", [{"src": "ann", "dst": "ben"}])
         tx.append("Lives", [{"src": "ben", "dst": "Rome"}])
     return tx.commit_info
@@ -97,8 +99,6 @@ def test_more_tables_add_requests_but_no_hops(meter: Meter) -> None:
 
 def _publish_hops(cost: Cost) -> int:
     """Count hops from the sidecar on."""
-    from tests.rig.proxy_log import serial_hops
-
     armed = min(r.started for r in cost.log if r.table_class == "recovery")
     return serial_hops(r for r in cost.log if r.started >= armed)
 
@@ -107,13 +107,15 @@ def test_tables_that_are_not_touched_cost_nothing(
     s3_server: S3Server, bucket: str, proxy: CountingProxy, meter: Meter
 ) -> None:
     """INV-15: a graph of 200 types costs a write what a graph of four costs."""
-    few = meter.measure(lambda: merge_edge(meter.graph(direct=False)))
+    narrow = meter.graph()
+    few = meter.measure(lambda: merge_edge(narrow))
     wide = "\n".join(f"node Extra{n} {{ name: String @key }}" for n in range(196))
     uri = f"s3://{bucket}/wide"
     graph = Graph.create(uri, schema=SCHEMA + wide, storage=s3_server.storage_options())
     graph.append("Person", [{"name": "ann"}, {"name": "ben"}])
     other = Meter(s3_server, proxy, uri)
-    many = other.measure(lambda: merge_edge(other.graph(direct=False)))
+    broad = other.graph()
+    many = other.measure(lambda: merge_edge(broad))
     assert abs(few.requests - many.requests) <= 3, (str(few), str(many))
     assert abs(few.hops - many.hops) <= 2, (str(few), str(many))
 

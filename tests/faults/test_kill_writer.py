@@ -5,24 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from omnigraph_spark import Graph
-from omnigraph_spark.manifest.layout import branch_uri
-from omnigraph_spark.read.snapshot import GraphReader, Moment
-from omnigraph_spark.storage.config import StorageConfig
-from omnigraph_spark.storage.locations import join
-from tests.writer_process import append, authority_for
+from tests.soundness import assert_sound
+from tests.writer_process import SCHEMA, append, authority_for, start
 
-SCHEMA = """
-node Person { name: String @key  age: I32? }
-node Company { name: String @key }
-node City { name: String @key }
-"""
 THREE = {"node:City": ["dead"], "node:Company": ["dead"], "node:Person": ["dead"]}
 POINTS = [
     "capture:enter",
@@ -37,6 +27,17 @@ POINTS = [
     "publish:enter",
     "retire:enter",
 ]
+STOPS = [
+    "capture:enter",
+    "arm:enter",
+    "arm:armed",
+    "arm:claimed",
+    "effect:enter",
+    "effect:before:node:City",
+    "effect:after:node:City",
+    "publish:enter",
+    "retire:enter",
+]
 
 
 @pytest.fixture
@@ -45,27 +46,6 @@ def root(tmp_path: Path) -> str:
     uri = str(tmp_path / "g")
     Graph.create(uri, schema=SCHEMA)
     return uri
-
-
-def start(root: str, order: dict[str, object]) -> subprocess.Popen[str]:
-    """Start a writer process."""
-    command = [sys.executable, "-m", "tests.writer_process", root, json.dumps(order)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-
-
-def assert_sound(root: str) -> None:
-    """HEAD equals pin on every table, one linear chain, no record left (what ``verify`` will prove later)."""
-    reader = GraphReader.begin(root, StorageConfig.resolve())
-    snapshot, state = reader.resolve(Moment())
-    for entry in snapshot.tables.values():
-        dataset = reader.io.open(branch_uri(join(root, entry.path), entry.branch), table=entry.table_key)
-        assert dataset.version == entry.version, f"{entry.table_key}: HEAD {dataset.version}, pin {entry.version}"
-        assert dataset.count_rows() == entry.row_count
-        dataset.validate()  # type: ignore[no-untyped-call]
-    commits = state.commits()
-    assert [c.parent for c in commits] == [None, *(c.commit_id for c in commits[:-1])]
-    folder = Path(root, "__recovery")
-    assert not folder.exists() or list(folder.glob("*.json")) == []
 
 
 def ids(root: str, type_name: str) -> list[str]:
@@ -94,12 +74,13 @@ def test_killed_writer_leaves_all_or_nothing(root: str, point: str) -> None:
     assert authority_for(root, grace=0.2).recover(branch="main") == []
 
 
-@pytest.mark.parametrize("point", ["arm:claimed", "effect:enter", "effect:after:node:City", "publish:enter"])
+@pytest.mark.parametrize("point", STOPS)
 def test_stopped_writer_learns_what_happened(root: str, point: str) -> None:
     """A writer stopped past the grace and taken over reports the truth when it goes on, and changes nothing twice."""
     paused = start(root, {"writes": [{"node:City": ["late"], "node:Person": ["late"]}], "stop": point, "grace": 0.3})
     os.waitpid(paused.pid, os.WUNTRACED)
     append(root, {"node:Person": ["meanwhile"]}, grace=0.3)
+    published = Graph.open(root, read_only=True).version
     paused.send_signal(signal.SIGCONT)
     out, _ = paused.communicate(timeout=90)
     (answer,) = json.loads(out)
@@ -107,4 +88,7 @@ def test_stopped_writer_learns_what_happened(root: str, point: str) -> None:
     assert ids(root, "Person") == ["late", "meanwhile"]
     assert ids(root, "City") == ["late"]
     assert [c.id for c in Graph.open(root).history()].count(answer["commit"]) == 1
+    # What was published while it slept still reads as it did.
+    then = Graph.open(root, read_only=True).at(version=published)
+    assert "meanwhile" in then.to_arrow("Person")["id"].to_pylist()
     assert_sound(root)

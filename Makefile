@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home $(VENV))" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types fmt docs check bench-read clean
+.PHONY: help setup demo test lint types fmt docs check bench-read bench-write test-cost test-cost-deep model clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -45,6 +45,18 @@ check: lint types test ## everything CI runs
 
 bench-read: $(READY) ## measure reading against Spark's parquet; writes docs/benchmarks/read.md
 	@$(WITH_JAVA) $(PY) -m benchmarks.read
+
+model: $(READY) ## check the protocol model: the full one must hold, each weakened one must break
+	@$(PY) model/run.py $(ARGS)
+
+bench-write: $(READY) ## measure writing against Spark's parquet and pylance; writes docs/benchmarks/write.md
+	@$(WITH_JAVA) $(PY) -m benchmarks.write
+
+test-cost: $(READY) ## run the cost gates alone: requests and hops on S3, counted
+	@$(WITH_JAVA) $(PY) -m pytest tests/cost $(ARGS)
+
+test-cost-deep: $(READY) ## the cost gates at a thousand commits of history
+	@OMNIGRAPH_COST_DEPTHS=1,10,100,1000 $(WITH_JAVA) $(PY) -m pytest tests/cost --timeout=1800 $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-graph spark-warehouse

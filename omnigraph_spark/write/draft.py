@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph_spark.errors import OmnigraphError, OptionError, Outcome, StorageError
@@ -20,7 +20,7 @@ from omnigraph_spark.storage.lance_io import LanceIO
 from omnigraph_spark.storage.lance_staged import staged_paths
 from omnigraph_spark.storage.seams import Phase
 from omnigraph_spark.write.actions import TableAction
-from omnigraph_spark.write.evidence import EvidenceReader
+from omnigraph_spark.write.evidence import Evidence, EvidenceReader
 from omnigraph_spark.write.graph_check import GraphCheck
 from omnigraph_spark.write.key_runs import Scratch
 from omnigraph_spark.write.lineage import PublishedCommit
@@ -30,7 +30,7 @@ from omnigraph_spark.write.pending import PendingTable, staged_onto
 from omnigraph_spark.write.plan import PublishPlan
 from omnigraph_spark.write.probe import View
 from omnigraph_spark.write.publish import PublishAuthority
-from omnigraph_spark.write.recheck import Recheck
+from omnigraph_spark.write.recheck import Recheck, ReliedOn
 from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode
 from omnigraph_spark.write.txn import WriteTxn, writable
 
@@ -76,6 +76,8 @@ class Draft:
     scratch: Scratch = field(default_factory=Scratch)
     _destructive: bool | None = None
     _views: dict[str, View] = field(default_factory=dict)
+    _staged: dict[str, str] = field(default_factory=dict)  # every fragment ever staged, with its table's location
+    _evident: list[Evidence] = field(default_factory=list)
 
     @classmethod
     def capture(cls, authority: PublishAuthority, intent: WriteIntent) -> Draft:
@@ -154,30 +156,45 @@ class Draft:
         """Take over what the tasks of one operation staged; raises when rows break a rule."""
         key = job.target.table_key
         base = PendingTable(job.graph_type, self.txn.entry(key), self.txn.uri(key))
-        pending = self.tables.get(key, base)
-        # Noted before the check, so that a refused operation's files are known to the clean-up.
-        self.tables[key] = staged_onto(pending, parts, io=self.io, view=job.target, strict=strict)
-        self._views.pop(key, None)
-        OperationCheck(self.io, self._evidence(), job.graph_type, self.txn.uri(key), parts).run()
+        self.note(job, parts)
+        with self._whole():
+            OperationCheck(self.io, self._evidence(), job.graph_type, self.txn.uri(key), parts).run()
+            grown = staged_onto(self.tables.get(key, base), parts, io=self.io, view=job.target, strict=strict)
+            self._staged |= dict.fromkeys(grown.fragments, grown.uri)
+            self.tables[key] = grown
+            self._views.pop(key, None)
 
     def note(self, job: StageJob, parts: Sequence[StagedPart]) -> None:
-        """Remember staged files without looking at them, for the clean-up."""
-        key = job.target.table_key
-        self.tables[key] = PendingTable(job.graph_type, self.txn.entry(key), self.txn.uri(key), parts=tuple(parts))
+        """Remember staged files, used or refused, for the clean-up."""
+        for part in parts:
+            self._staged |= dict.fromkeys(part.fragments, job.target.uri)
+            self._evident += (part.keys, *part.uniques, *part.ends.values(), *part.unresolved.values())
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Take an operation over whole or not at all: a caller may catch its refusal and go on with the others."""
+        tables, removed = dict(self.tables), dict(self.removed)
+        try:
+            yield
+        except BaseException:
+            self.tables, self.removed = tables, removed
+            self._views.clear()
+            raise
 
     def remove(self, job: StageJob, parts: Sequence[StagedPart], *, cascade: bool) -> None:
         """Take over rows to remove, with the edges that hang on them."""
-        self.add(job, parts, strict=True)
-        if not isinstance(job.graph_type, NodeType):
-            return
-        key = job.target.table_key
-        gone = removed_nodes(self.io, self._base_view(key), self.tables[key].removed, scratch=self.scratch)
-        self.removed[key] = gone
-        for edge in self.txn.catalog.edges_touching(job.graph_type.name):
-            hanging = self.job(edge, WriteMode.DELETE, distributed=False)
-            part = edges_of(hanging, [gone], io=self.io, cascade=cascade)
-            if part is not None:
-                self.add(hanging, [part], strict=True)
+        with self._whole():
+            self.add(job, parts, strict=True)
+            if not isinstance(job.graph_type, NodeType) or not any(len(part.removed) for part in parts):
+                return
+            key = job.target.table_key
+            gone = removed_nodes(self.io, self._base_view(key), self.tables[key].removed, scratch=self.scratch)
+            self.removed[key] = gone
+            for edge in self.txn.catalog.edges_touching(job.graph_type.name):
+                hanging = self.job(edge, WriteMode.DELETE, distributed=False)
+                part = edges_of(hanging, [gone], io=self.io, cascade=cascade)
+                if part is not None:
+                    self.add(hanging, [part], strict=True)
 
     def _evidence(self) -> EvidenceReader:
         return EvidenceReader(self.authority.reader.objects, self.scratch)
@@ -198,12 +215,13 @@ class Draft:
             gone: dict[str, U64] = {**check.removed_nodes, **{k: r.hashes() for k, r in self.removed.items()}}
             plan = self._plan(actions, removed=gone)
             self.io.seams.hook(Phase.VALIDATE, "done")
-            commit = self.authority.publish(plan, recheck=self._recheck(gone))
+            commit = self.authority.publish(plan, recheck=self._recheck(gone, check.affected))
         except OmnigraphError as error:
             if error.outcome is Outcome.NOT_COMMITTED:
                 self.abandon()
             raise
-        self._sweep_evidence()
+        # A repeat of an earlier run published that run's rows, none of these.
+        self._sweep(kept=() if commit.repeated else {f for t in self.tables.values() for f in t.fragments})
         return commit
 
     def _plan(self, actions: Sequence[TableAction], *, removed: Mapping[str, U64]) -> PublishPlan:
@@ -243,24 +261,24 @@ class Draft:
             keys |= {e.table_key for e in self.txn.catalog.edges_touching(key.partition(":")[2])}
         return {key: self.txn.entry(key).version for key in sorted(keys)}
 
-    def _recheck(self, removed: Mapping[str, U64]) -> Recheck:
+    def _recheck(self, removed: Mapping[str, U64], affected: Mapping[str, U64]) -> Recheck:
+        relied = ReliedOn(self.tables, removed_nodes=removed, affected_sources=affected)
         base = {key: (self.txn.uri(key), entry.version) for key, entry in self.txn.tables.items()}
-        return Recheck(self.authority.reader, self.txn.catalog, self.tables, self._evidence(), removed, base)
+        return Recheck(self.authority.reader, self.txn.catalog, relied, self._evidence(), base)
 
     def abandon(self) -> None:
         """Delete what was staged; call this only when no attempt to publish it can be open (INV-10)."""
-        for pending in self.tables.values():
-            staged = dict.fromkeys([*pending.fragments, *(f for part in pending.parts for f in part.fragments)])
-            for path in staged_paths(pending.uri, list(staged)):
-                self._delete(path)
-        self._sweep_evidence()
+        self._sweep(kept=())
 
-    def _sweep_evidence(self) -> None:
-        for pending in self.tables.values():
-            for part in pending.parts:
-                for evidence in (part.keys, *part.uniques, *part.ends.values(), *part.unresolved.values()):
-                    for uri in evidence.objects:
-                        self._delete(uri)
+    def _sweep(self, *, kept: Collection[str]) -> None:
+        """Delete the evidence, and staged fragments other than those a published plan names."""
+        for fragment, uri in self._staged.items():
+            if fragment not in kept:
+                for path in staged_paths(uri, [fragment]):
+                    self._delete(path)
+        for evidence in self._evident:
+            for uri in evidence.objects:
+                self._delete(uri)
         self.scratch.close()
 
     def _delete(self, uri: str) -> None:

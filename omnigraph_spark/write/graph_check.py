@@ -44,6 +44,7 @@ class GraphCheck:
     base: Mapping[str, View]
     faults: Faults = field(default_factory=Faults)
     removed_nodes: dict[str, U64] = field(default_factory=dict)
+    affected: dict[str, U64] = field(default_factory=dict)  # sources whose edges were counted, by edge table
     _views: dict[str, View] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -132,13 +133,13 @@ class GraphCheck:
         low, high = edge.cardinality.minimum, edge.cardinality.maximum
         if low == 0 and high is None:
             return
-        affected = self._affected(pending)
+        affected = self.affected[edge.table_key] = self._affected(pending)
         if not len(affected):
             return
         counts = self._counts(self.view(edge.table_key), affected)
         wrong = counts < low if high is None else (counts < low) | (counts > high)
         if low and wrong.any():
-            wrong &= ~self._gone(edge, affected, counts)
+            wrong &= ~self._idle(edge, affected, counts)
         if not wrong.any():
             return
         names = self._names(affected[wrong], [self.view(edge.table_key), self.base[edge.table_key]])
@@ -186,15 +187,16 @@ class GraphCheck:
                     names.setdefault(int(hashes[at]), batch.column("src")[at].as_py())
         return names
 
-    def _gone(self, edge: EdgeType, affected: U64, counts: Counts) -> Mask:
-        """Say which emptied sources are removed themselves, so that nothing is required of them."""
+    def _idle(self, edge: EdgeType, affected: U64, counts: Counts) -> Mask:
+        """Say of which sources without edges nothing is required: removed themselves, or without edges before too."""
+        idle: Mask = (counts == 0) & (self._counts(self.base[edge.table_key], affected) == 0)
         left = np.zeros(len(affected), dtype=bool)
         nodes = self.view(f"node:{edge.from_type}")
         if nodes.rows:
             for batch in key_rows(self.io, open_view(self.io, nodes), columns=("id",)):
                 left |= contained(affected, [np.sort(hash_text(batch.column("id")))])
-        gone: Mask = (counts == 0) & ~left
-        return gone
+        idle |= (counts == 0) & ~left
+        return idle
 
 
 def end_violations(edges: pa.RecordBatch, edge: EdgeType, removed: Sequence[str], faults: Faults) -> None:

@@ -106,3 +106,11 @@ def last_of_each(index: TextIndex) -> Mask:
     last: dict[object, int] = dict(zip(texts, at.tolist(), strict=True))  # later positions overwrite earlier ones
     keep[at] = [last[text] == position for text, position in zip(texts, at.tolist(), strict=True)]
     return keep
+
+
+def winning(batches: Iterable[pa.RecordBatch], keep: Mask | None) -> Iterator[pa.RecordBatch]:
+    """Stream the rows that no later row of the same input supersedes."""
+    start = 0
+    for batch in batches:
+        yield batch if keep is None else batch.filter(pa.array(keep[start : start + batch.num_rows]))
+        start += batch.num_rows

@@ -8,7 +8,7 @@ removed node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,28 +16,43 @@ import lance
 import numpy as np
 
 from omnigraph_spark.errors import ConflictError, ReadSetChangedError
+from omnigraph_spark.manifest.layout import branch_uri
 from omnigraph_spark.manifest.state import GraphState
 from omnigraph_spark.read.snapshot import GraphReader
 from omnigraph_spark.schema.catalog import Catalog, EdgeType, GraphType, NodeType
-from omnigraph_spark.storage.keyhash import U64, hash_text
+from omnigraph_spark.storage.keyhash import U64
 from omnigraph_spark.storage.lance_commit import transactions_between
 from omnigraph_spark.storage.lance_io import ScanSpec
+from omnigraph_spark.storage.locations import join
 from omnigraph_spark.storage.parallel import run_parallel
 from omnigraph_spark.write.evidence import EvidenceReader, contained
 from omnigraph_spark.write.gate import tuple_hashes
 from omnigraph_spark.write.pending import PendingTable
 from omnigraph_spark.write.plan import PublishPlan
+from omnigraph_spark.write.rowids import RowIds
 
 _NO_HASHES = np.empty(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Hashes that one version of a table has and another has not, by name of what was hashed."""
+    """What one version of a table has and another has not: hashes by name of what was hashed, and stable row ids.
+
+    A value counts as added, or removed, with the row that holds it: one that moved between rows is both.
+    """
 
     added: Mapping[str, U64]
     removed: Mapping[str, U64]
-    sources: U64  # of edges added or removed
+    lost_rows: U64
+
+
+@dataclass(frozen=True, slots=True)
+class ReliedOn:
+    """What a write was checked against: its own tables, the nodes it removes, the sources whose edges it counted."""
+
+    tables: Mapping[str, PendingTable]
+    removed_nodes: Mapping[str, U64]
+    affected_sources: Mapping[str, U64]
 
 
 @dataclass(slots=True)
@@ -46,9 +61,8 @@ class Recheck:
 
     reader: GraphReader
     catalog: Catalog
-    tables: Mapping[str, PendingTable]
+    relied: ReliedOn
     evidence: EvidenceReader
-    removed_nodes: Mapping[str, U64]
     base: Mapping[str, tuple[str, int]]
     _seen: dict[str, int] = field(default_factory=dict)
 
@@ -57,8 +71,8 @@ class Recheck:
         moved: list[tuple[str, int]] = []
         for key, version in plan.read_set.items():
             entry = state.tables.get(key)
-            if entry is None:
-                raise ConflictError(f"{key} was removed by another commit", table_key=key)
+            if entry is None or branch_uri(join(self.reader.root, entry.path), entry.branch) != self.base[key][0]:
+                raise ConflictError(f"{key} was removed or moved by another commit", table_key=key)
             if entry.version != self._seen.get(key, version):
                 moved.append((key, entry.version))
         found = run_parallel([partial(self._difference, key, upto) for key, upto in moved])
@@ -82,31 +96,37 @@ class Recheck:
         lost = [f for f, what in before.items() if after.get(f) != what]
         won = [f for f, what in after.items() if before.get(f) != what]
         graph_type = self.catalog.by_key(key)
-        gone, come = self._hashes(old, lost, graph_type), self._hashes(new, won, graph_type)
-        added = {name: np.setdiff1d(come[name], gone[name]) for name in come}
-        removed = {name: np.setdiff1d(gone[name], come[name]) for name in gone}
-        sources = [_NO_HASHES]
-        if isinstance(graph_type, EdgeType):
-            sources = [come["src"][np.isin(come["id"], added["id"])], gone["src"][np.isin(gone["id"], removed["id"])]]
-        return Difference(added, removed, np.concatenate(sources))
+        gone, come = self._rows(old, lost, graph_type), self._rows(new, won, graph_type)
+        return Difference(
+            added={name: come.only(name, gone) for name in come.values},
+            removed={name: gone.only(name, come) for name in gone.values},
+            lost_rows=np.setdiff1d(gone.row_ids, come.row_ids),
+        )
 
-    def _hashes(self, dataset: lance.LanceDataset, fragments: Sequence[int], graph_type: GraphType) -> dict[str, U64]:
-        found: dict[str, list[U64]] = {name: [_NO_HASHES] for name in _hashed(graph_type)}
-        columns = dict.fromkeys([*graph_type.system_columns, *(c for group in graph_type.unique for c in group)])
+    def _rows(self, dataset: lance.LanceDataset, fragments: Sequence[int], graph_type: GraphType) -> _Rows:
+        groups = _groups(graph_type)
+        values: dict[str, list[U64]] = {name: [_NO_HASHES] for name in groups}
+        held: dict[str, list[U64]] = {name: [_NO_HASHES] for name in groups}
+        row_ids = [_NO_HASHES]
         if fragments:
-            spec = ScanSpec(columns=tuple(columns), fragments=tuple(fragments))
+            columns = dict.fromkeys(["id", *(c for group in groups.values() for c in group)])
+            spec = ScanSpec(columns=tuple(columns), fragments=tuple(fragments), row_ids=True)
             for batch in self.reader.io.batches(dataset, spec):
-                for name in graph_type.system_columns:
-                    found[name].append(hash_text(batch.column(name)))
-                for number, group in enumerate(graph_type.unique):
-                    found[f"unique{number}"].append(tuple_hashes(batch, group))
-        return {name: np.concatenate(parts) for name, parts in found.items()}
+                row_ids.append(batch.column("_rowid").to_numpy())
+                for name, group in groups.items():
+                    values[name].append(tuple_hashes(batch, group))
+                    held[name].append(tuple_hashes(batch, (*group, "id")))
+        return _Rows(
+            {name: np.concatenate(parts) for name, parts in values.items()},
+            {name: np.concatenate(parts) for name, parts in held.items()},
+            np.concatenate(row_ids),
+        )
 
     # -- what it means -----------------------------------------------------------------------------------------------
 
     def _check(self, key: str, difference: Difference) -> None:
         graph_type = self.catalog.by_key(key)
-        pending = self.tables.get(key)
+        pending = self.relied.tables.get(key)
         if pending is not None and not pending.strict:
             self._own_rows(key, pending, difference)
         if isinstance(graph_type, NodeType):
@@ -117,18 +137,19 @@ class Recheck:
     def _own_rows(self, key: str, pending: PendingTable, difference: Difference) -> None:
         keys = self.evidence.runs(part.keys for part in pending.parts)
         self._refuse(key, difference.added["id"], keys, "added an id this write adds too")
-        if pending.matched:
-            self._refuse(key, difference.removed["id"], keys, "removed a row this write replaces")
+        replaced = np.sort(RowIds.concat([m.rows for m in pending.matched]).ids)
+        self._refuse(key, difference.lost_rows, [replaced], "removed a row this write replaces")
         for number, _ in enumerate(pending.graph_type.unique):
             values = self.evidence.runs(part.uniques[number] for part in pending.parts if part.uniques)
             self._refuse(key, difference.added[f"unique{number}"], values, "took a unique value this write uses")
-        if isinstance(pending.graph_type, EdgeType) and _limited(pending.graph_type):
-            sources = self.evidence.runs(part.ends["src"] for part in pending.parts)
-            self._refuse(key, difference.sources, sources, "changed the edges of a source this write counts")
+        counted = self.relied.affected_sources.get(key)
+        if counted is not None:
+            for sources in (difference.added["src"], difference.removed["src"]):
+                self._refuse(key, sources, [counted], "changed the edges of a source this write counts")
 
     def _nodes_removed(self, key: str, node: NodeType, removed: U64) -> None:
         for edge in self.catalog.edges_touching(node.name):
-            staged = self.tables.get(edge.table_key)
+            staged = self.relied.tables.get(edge.table_key)
             if staged is None:
                 continue
             for end, at in (("src", edge.from_type), ("dst", edge.to_type)):
@@ -138,7 +159,7 @@ class Recheck:
 
     def _edges_added(self, edge: EdgeType, difference: Difference) -> None:
         for end, at in (("src", edge.from_type), ("dst", edge.to_type)):
-            removed = self.removed_nodes.get(f"node:{at}")
+            removed = self.relied.removed_nodes.get(f"node:{at}")
             if removed is not None:
                 self._refuse(edge.table_key, difference.added[end], [removed], "added an edge of a node this removes")
 
@@ -147,13 +168,24 @@ class Recheck:
             raise ReadSetChangedError(f"A concurrent commit on {key} {what}", table_key=key)
 
 
-def _limited(edge: EdgeType) -> bool:
-    return edge.cardinality.minimum > 0 or edge.cardinality.maximum is not None
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Hashes of some rows: each value by itself, and together with the id of the row that holds it."""
+
+    values: Mapping[str, U64]
+    held: Mapping[str, U64]
+    row_ids: U64
+
+    def only(self, name: str, other: _Rows) -> U64:
+        """Return the values these rows hold and the others, of the same ids, do not."""
+        found: U64 = np.unique(self.values[name][~np.isin(self.held[name], other.held[name])])
+        return found
 
 
-def _hashed(graph_type: GraphType) -> Iterator[str]:
-    yield from graph_type.system_columns
-    yield from (f"unique{n}" for n in range(len(graph_type.unique)))
+def _groups(graph_type: GraphType) -> dict[str, tuple[str, ...]]:
+    """Return what is compared: the system columns and the unique groups."""
+    groups = {name: (name,) for name in graph_type.system_columns}
+    return groups | {f"unique{n}": tuple(group) for n, group in enumerate(graph_type.unique)}
 
 
 def _identity(fragment: lance.LanceFragment) -> tuple[object, ...]:

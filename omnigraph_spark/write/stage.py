@@ -28,7 +28,7 @@ from omnigraph_spark.write.actions import MatchedFragment
 from omnigraph_spark.write.evidence import Evidence, pack, staging_folder
 from omnigraph_spark.write.gate import RowGate
 from omnigraph_spark.write.key_runs import KeyRuns, Scratch
-from omnigraph_spark.write.matching import last_of_each, matched_fragments, matching
+from omnigraph_spark.write.matching import last_of_each, matched_fragments, matching, winning
 from omnigraph_spark.write.probe import View, open_view
 from omnigraph_spark.write.rowids import RowIds
 from omnigraph_spark.write.spill import RowSpill, TextIndex
@@ -147,7 +147,7 @@ class _Task:
         replacing = self._write(found.select(kept.batches(), existing=True, keep=keep))
         adding = self._write(found.select(kept.batches(), existing=False, keep=keep))
         self._require_count([*replacing, *adding], kept.rows if keep is None else int(keep.sum()))
-        hits = self.checks.unique_hits(kept.batches)
+        hits = self.checks.unique_hits(lambda: winning(kept.batches(), keep))
         return self._part(inserted=adding, matched=found.fragments(replacing, keep=keep), unique_hits=hits)
 
     def _distinct_ids(self, kept: RowSpill) -> KeyRuns:

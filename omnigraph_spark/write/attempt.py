@@ -81,6 +81,7 @@ class Attempt:
             entry = self.arm.enter(check=False)
             recovery = self._recovery(entry)
             try:
+                self.io.seams.hook(Phase.ARM, "claimed")
                 return recovery.resolve_all(only)
             except Fenced:
                 log.warning("fenced while recovering operation_id=%s", self.plan.operation_id)

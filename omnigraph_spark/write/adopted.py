@@ -17,12 +17,17 @@ from omnigraph_spark.write.plan import PublishPlan, TablePin
 
 def adopted_commit(io: LanceIO, root: str, plan: PublishPlan, state: GraphState) -> CommitRow | None:
     """Return the commit under which somebody else published this plan's effects, or None."""
-    # Our own recoveries name the record; only a recovery that does not can be OmniGraph's. Usually there is none.
-    since = [c for c in state.commits() if c.actor == RECOVERY_ACTOR and RECOVERY_OF not in c.extra]
-    since = [c for c in since if c.graph_version > plan.base_version]
+    since = recoveries_by_others(state, after=plan.base_version)
     if not since or not plan.pins or not all(_contains(io, root, plan, pin, state) for pin in plan.pins):
         return None
     return since[0]
+
+
+def recoveries_by_others(state: GraphState, *, after: int) -> list[CommitRow]:
+    """Return the recoveries OmniGraph made since a graph version; usually there is none."""
+    # Our own recoveries name the record; only a recovery that does not can be OmniGraph's.
+    found = [c for c in state.commits() if c.actor == RECOVERY_ACTOR and RECOVERY_OF not in c.extra]
+    return [c for c in found if c.graph_version > after]
 
 
 def _contains(io: LanceIO, root: str, plan: PublishPlan, pin: TablePin, state: GraphState) -> bool:

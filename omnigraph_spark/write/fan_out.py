@@ -6,17 +6,38 @@ must be null in its rows; a value there is an error, never dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph_spark.errors import Violation
+from omnigraph_spark.errors import OptionError, SchemaError, Violation
 from omnigraph_spark.schema.catalog import GraphType, nearest
 from omnigraph_spark.write.gate import Faults
 from omnigraph_spark.write.key_runs import Scratch
 from omnigraph_spark.write.spill import RowSpill
 from omnigraph_spark.write.stage import StagedPart, StageJob, stage
+
+
+def check_fan_out(types: Sequence[GraphType], columns: pa.Schema, *, column: str) -> None:
+    """Refuse a DataFrame without the type column, or with columns that no type has, before any task runs."""
+    names = columns.names
+    if column not in names:
+        raise OptionError(f"The type column {column!r} is not in the DataFrame{nearest(column, among=names)}")
+    kind = columns.field(column).type if names.count(column) == 1 else None
+    if kind is None or not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise OptionError(f"The type column {column!r} must be one column of text, not {kind or 'two columns'}")
+    known = dict.fromkeys(name for graph_type in types for name in graph_type.columns)
+    ends = {"from", "to"} if any(graph_type.kind == "edge" for graph_type in types) else set()
+    for name in names:
+        if name != column and name not in known and name not in ends:
+            raise SchemaError(
+                f"No type has a column {name!r}{nearest(name, among=list(known))}",
+                rule="unknown-column",
+                hint="Rename the column or leave it out.",
+            )
+        if names.count(name) > 1:
+            raise SchemaError(f"the column {name!r} is given twice", rule="duplicate-column")
 
 
 def stage_by_type(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph_spark.errors import SchemaError, ValidationError, Violation
+from omnigraph_spark.errors import ValidationError, Violation
 from omnigraph_spark.schema.cast import to_table_batch
 from omnigraph_spark.schema.catalog import EdgeType, GraphType
 from omnigraph_spark.schema.declarations import PropertyType, Scalar
@@ -19,6 +19,7 @@ from omnigraph_spark.schema.faults import MAX_SHOWN
 from omnigraph_spark.schema.strict_values import cast_strictly
 from omnigraph_spark.storage.keyhash import U64, hash_rows, hash_text
 from omnigraph_spark.storage.seams import Seams
+from omnigraph_spark.write.columns import refuse_columns
 from omnigraph_spark.write.identity import identified
 from omnigraph_spark.write.key_runs import KeyRuns, Scratch
 from omnigraph_spark.write.probe import FewTexts
@@ -93,21 +94,13 @@ class RowGate:
 
     def ids_only(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Array]:
         """Return the ids that batches of a delete name, by ``id`` or by key; other columns are refused."""
-        named = ("id", *self._type.key)
         for batch in batches:
+            refuse_columns(batch.schema, self._type, delete=True)
             self.rows += batch.num_rows
-            strange = [name for name in batch.schema.names if name not in named]
-            if strange or not batch.num_columns:
-                raise SchemaError(
-                    f"A delete of {self._type.name} takes the columns {', '.join(named)}, not {', '.join(strange)}",
-                    rule="delete-columns",
-                    hint="Select the id column before the delete.",
-                )
-            shaped, fresh = (
-                (batch, False) if "id" in batch.schema.names else identified(batch, self._type, seams=self._seams)
-            )
+            only_id = batch.schema.names == ["id"]
+            shaped = batch if only_id else identified(batch, self._type, seams=self._seams)[0]
             ids = cast_strictly(shaped.column("id"), to=PropertyType(Scalar.STRING)).array
-            if fresh or ids.null_count:
+            if ids.null_count:
                 message = f"{self._type.name}.id: a delete needs an id in every row"
                 self.faults.add([Violation(rule="null-key", type_name=self._type.name, property="id", message=message)])
                 ids = ids.drop_null()

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from omnigraph_spark.errors import OptionError, typed_errors
-from omnigraph_spark.write.stage import StagedPart, StageJob, stage
+from omnigraph_spark.errors import OptionError, SchemaError, typed_errors
+from omnigraph_spark.write.columns import refuse_columns
+from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _ANSWER = pa.schema([("part", pa.binary())])
 
@@ -34,10 +36,34 @@ def stage_frame(frame: DataFrame, job: StageJob) -> list[StagedPart]:
             "Writing a DataFrame in a transaction needs pandas, which Spark requires for Arrow functions",
             hint="pip install pandas, or write with df.write.format('omnigraph').",
         )
+    check_columns(job, frame.schema)
     with typed_errors():
         rows = frame.mapInArrow(_staging(job), "part binary").collect()
     parts = [pickle.loads(bytes(row["part"])) for row in rows]
     return parts or [StagedPart(job.target.table_key, job.mode, 0)]
+
+
+def check_columns(job: StageJob, schema: StructType) -> None:
+    """Refuse columns that cannot become the type's, before any task runs and also when there are no rows."""
+    refuse_columns(arrow_columns(schema), job.graph_type, delete=job.mode is WriteMode.DELETE)
+
+
+def arrow_columns(schema: StructType) -> pa.Schema:
+    """Return the Arrow columns in which Spark will send a DataFrame's rows."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    columns = []
+    for field in schema.fields:
+        try:
+            columns.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
+        except PySparkException as e:
+            raise SchemaError(
+                f"the column {field.name!r} is a {field.dataType.simpleString()}, which Spark cannot send",
+                rule="type",
+                hint="Cast the column or leave it out.",
+            ) from e
+    return pa.schema(columns)
 
 
 def _staging(job: StageJob) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -11,24 +11,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from omnigraph_spark.errors import OmnigraphError, OptionError, SchemaError
+from omnigraph_spark.errors import OptionError
 from omnigraph_spark.options import Options
 from omnigraph_spark.read.request import Target
 from omnigraph_spark.read.snapshot import GraphReader
-from omnigraph_spark.schema.catalog import GraphType, nearest
 from omnigraph_spark.storage.config import StorageConfig
 from omnigraph_spark.write.draft import Draft, WriteIntent
-from omnigraph_spark.write.fan_out import stage_by_type
+from omnigraph_spark.write.fan_out import check_fan_out, stage_by_type
 from omnigraph_spark.write.publish import PublishAuthority
 from omnigraph_spark.write.settings import WindowSettings
+from omnigraph_spark.write.spark_stage import arrow_columns, check_columns
 from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode, stage
 from omnigraph_spark.write.txn import WriteTxn
-from omnigraph_spark.write.unpublished import proved_unpublished
+from omnigraph_spark.write.unpublished import abort_turn, commit_turn, proved_unpublished
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class StagedMessage(WriterCommitMessage):
 def target_of(options: Options) -> Target | None:
     """Return the one type a write names, or None when a column names each row's type."""
     if options.get("typeColumn", str) is None:
+        if not any(options.given(name) for name in ("node", "edge", "type")):
+            raise OptionError("No type is named", hint="Set option node, edge or type, or typeColumn.")
         return Target(node=options.get("node", str), edge=options.get("edge", str), type=options.get("type", str))
     for name in ("node", "edge", "type"):
         if options.given(name):
@@ -58,6 +61,13 @@ def mode_of(options: Options, *, overwrite: bool) -> WriteMode:
     if overwrite and given != WriteMode.OVERWRITE.value:
         raise OptionError(f"mode('overwrite') and writeMode={given} contradict each other", hint="Use mode('append').")
     return WriteMode(given)
+
+
+def cascade_of(options: Options, mode: WriteMode) -> bool:
+    """Read whether edges go with their nodes; only a delete asks."""
+    if options.given("cascade") and mode is not WriteMode.DELETE:
+        raise OptionError(f"Option cascade belongs to writeMode=delete, not to {mode.value}")
+    return options.require("cascade", bool)
 
 
 def intent_of(options: Options) -> WriteIntent:
@@ -85,6 +95,7 @@ def settings_of(options: Options) -> WindowSettings:
 def begin_write(options: Options, schema: StructType, *, overwrite: bool) -> GraphWriter:
     """Pin the base of a save and describe its staging; refuses what can be refused before any task runs."""
     mode, target, intent = mode_of(options, overwrite=overwrite), target_of(options), intent_of(options)
+    cascade = cascade_of(options, mode)
     root, config = options.require("path", str), StorageConfig.resolve(options.storage)
     settings = settings_of(options)
     reader = GraphReader.begin(root, config)
@@ -92,32 +103,35 @@ def begin_write(options: Options, schema: StructType, *, overwrite: bool) -> Gra
     catalog = draft.txn.catalog
     types = catalog.types if target is None else (target.resolve(catalog),)
     type_column = options.get("typeColumn", str)
-    if type_column is not None and type_column not in schema.names:
-        listed = nearest(type_column, among=schema.names)
-        raise OptionError(f"The type column {type_column!r} is not in the DataFrame{listed}")
-    if target is not None:
-        _require_columns(types[0], schema, mode=mode)
     jobs: dict[str, StageJob] = {}
     for graph_type in types:
         job = draft.job(graph_type, mode, distributed=True)
         jobs[graph_type.table_key if target is None else ""] = job
         if target is None and sum(t.name == graph_type.name for t in types) == 1:
             jobs[graph_type.name] = job
+    if type_column is None:
+        check_columns(jobs[""], schema)
+    else:
+        check_fan_out(types, arrow_columns(schema), column=type_column)
     repeated = draft.applied() is not None
-    cascade = options.require("cascade", bool)
     return GraphWriter(draft.txn.portable(), intent, settings, jobs, type_column, repeated=repeated, cascade=cascade)
 
 
-def _require_columns(graph_type: GraphType, schema: StructType, *, mode: WriteMode) -> None:
-    known = ["id", *graph_type.key] if mode is WriteMode.DELETE else [*graph_type.columns]
-    ends = {"from", "to"} if graph_type.kind == "edge" and mode is not WriteMode.DELETE else set()
-    for name in schema.names:
-        if name not in known and name not in ends:
-            raise SchemaError(
-                f"{graph_type.name} has no column {name!r}{nearest(name, among=known)}",
-                rule="unknown-column",
-                hint="Rename the column or leave it out.",
-            )
+class _Logged:
+    """Ends a block whatever fails in it, with a line in the log: a failing abort would hide why it was called."""
+
+    def __init__(self, commit_id: str) -> None:
+        self.commit_id = commit_id
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, Exception):
+            log.warning("abort keeps staged files: commit_id=%s reason=%r", self.commit_id, error)
+        return isinstance(error, Exception)
 
 
 class GraphWriter(DataSourceArrowWriter):
@@ -155,9 +169,11 @@ class GraphWriter(DataSourceArrowWriter):
         if self.repeated:
             log.info("repeated app_id=%s txn_version=%s", self.intent.app_id, self.intent.txn_version)
             return
-        draft = self._draft()
-        parts = _parts(messages)
-        jobs = {job.target.table_key: job for job in self.jobs.values()}
+        with commit_turn(self.txn.commit_id):
+            self._publish(_parts(messages))
+
+    def _publish(self, parts: Mapping[str, list[StagedPart]]) -> None:
+        draft, jobs = self._draft(), self._jobs()
         for key in sorted(parts, key=lambda k: (not k.startswith("node:"), k)):
             job = jobs[key]
             if job.mode is WriteMode.DELETE:
@@ -168,17 +184,18 @@ class GraphWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staged files of a write that is proved not to be published; keep everything otherwise."""
-        try:
-            draft = self._draft()
-            if not proved_unpublished(draft.authority, branch=self.txn.branch, commit_id=self.txn.commit_id):
-                log.warning("abort keeps staged files: commit_id=%s may be published", self.txn.commit_id)
+        commit_id = self.txn.commit_id
+        with _Logged(commit_id), abort_turn(commit_id) as alone:
+            draft, jobs = self._draft(), self._jobs()
+            if not alone or not proved_unpublished(draft.authority, self.txn):
+                log.warning("abort keeps staged files: commit_id=%s may be published", commit_id)
                 return
-            jobs = {job.target.table_key: job for job in self.jobs.values()}
             for key, parts in _parts(messages).items():
                 draft.note(jobs[key], parts)
             draft.abandon()
-        except OmnigraphError as e:
-            log.warning("abort keeps staged files: commit_id=%s reason=%s", self.txn.commit_id, e)
+
+    def _jobs(self) -> dict[str, StageJob]:
+        return {job.target.table_key: job for job in self.jobs.values()}
 
     def _draft(self) -> Draft:
         reader = GraphReader.begin(self.txn.root, self.txn.config)

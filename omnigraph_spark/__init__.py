@@ -29,6 +29,7 @@ from omnigraph_spark.graph import Graph
 from omnigraph_spark.maintenance.report import Finding, VerifyReport
 from omnigraph_spark.session import register
 from omnigraph_spark.values import Branch, Commit, TableInfo
+from omnigraph_spark.write.audit import RecoveryResult
 from omnigraph_spark.write.load import LoadResult
 from omnigraph_spark.write.transaction import Transaction
 
@@ -52,6 +53,7 @@ __all__ = [
     "OutcomeUnknownError",
     "ReadSetChangedError",
     "RecoveryError",
+    "RecoveryResult",
     "SchemaError",
     "StorageConditionError",
     "StorageError",

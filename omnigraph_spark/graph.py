@@ -24,7 +24,7 @@ from omnigraph_spark.schema.catalog import Catalog
 from omnigraph_spark.storage.config import StorageConfig
 from omnigraph_spark.storage.locations import normalize_root
 from omnigraph_spark.values import Branch, Commit, TableInfo
-from omnigraph_spark.write.audit import RecoveryResult
+from omnigraph_spark.write.audit import RecoveryResult, read_audit
 from omnigraph_spark.write.create import create_graph
 from omnigraph_spark.write.settings import WindowSettings
 from omnigraph_spark.writing import GraphWrites
@@ -276,6 +276,10 @@ class Graph(GraphWrites):
         micros = parse_time("timestamp", _time_text(timestamp)) if timestamp is not None else None
         name = self.branch if branch is None else normalize_branch(branch)
         return Moment(branch=name, version=version, timestamp=micros, commit=commit)
+
+    def recoveries(self) -> list[RecoveryResult]:
+        """List what recovery has done to this graph so far, oldest first."""
+        return read_audit(metadata_rows(self._begin(), Moment(), table="recoveries").to_pylist())
 
     def recover(self) -> list[RecoveryResult]:
         """Finish or undo what interrupted writers left behind, on every branch."""

@@ -7,14 +7,14 @@ written is recognised by ``recovery_of``, and only the row is added.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from omnigraph_spark.errors import StorageError, StorageNotFoundError
 from omnigraph_spark.manifest.layout import AUDIT_DIR
-from omnigraph_spark.manifest.rows import CommitRow
+from omnigraph_spark.manifest.rows import CommitRow, optional_text
 from omnigraph_spark.manifest.state import GraphState
 from omnigraph_spark.storage.lance_commit import append_operation, commit_operation, stage_rows
 from omnigraph_spark.storage.lance_errors import LanceConflictError
@@ -85,6 +85,22 @@ def result_of(commit: CommitRow) -> RecoveryResult:
         writer_kind=str(extra.get("recovery_writer_kind", "Load")),
         outcomes=tuple(TableOutcome(o["table_key"], o["from_version"], o["to_version"]) for o in items),
     )
+
+
+def read_audit(rows: Sequence[Mapping[str, object]]) -> list[RecoveryResult]:
+    """Read audit rows back, oldest first."""
+    found = sorted(rows, key=lambda row: str(row["created_at"]))
+    return [
+        RecoveryResult(
+            commit_id=str(row["graph_commit_id"]),
+            kind=str(row["recovery_kind"]),
+            actor=optional_text(row["recovery_for_actor"]),
+            operation_id=str(row["operation_id"]),
+            writer_kind=str(row["sidecar_writer_kind"]),
+            outcomes=tuple(TableOutcome(**o) for o in json.loads(str(row["per_table_outcomes_json"]))),
+        )
+        for row in found
+    ]
 
 
 def recovered_before(state: GraphState, operation_id: str) -> RecoveryResult | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from omnigraph_spark.errors import RecoveryError
+from omnigraph_spark.storage.lance_maintenance import RewritePiece
 from omnigraph_spark.write.rowids import RowIds
 
 
@@ -15,6 +16,7 @@ class OperationClass(str, Enum):
 
     ADDITIVE = "additive"  # rebases over anything that did not touch what was validated
     STRICT = "strict"  # a logical advance of the table is a conflict
+    MAINTENANCE = "maintenance"  # keeps every row; a change of what it stands on makes it plan anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,47 @@ class Delete:
         return {"kind": self.kind, "table_key": self.table_key, "removed": self.removed.to_json()}
 
 
-TableAction = Append | Upsert | Overwrite | Delete
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Write the same rows into fewer fragments (compaction)."""
+
+    table_key: str
+    groups: tuple[RewritePiece, ...]
+    kind = "rewrite"
+
+    def to_json(self) -> dict[str, object]:
+        """Encode for the sidecar."""
+        groups = [{"old": list(g.old), "new": list(g.new)} for g in self.groups]
+        return {"kind": self.kind, "table_key": self.table_key, "groups": groups}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildIndex:
+    """Add index parts built over the fragments in ``covers``, and remove the parts they replace."""
+
+    table_key: str
+    built: tuple[str, ...]
+    removed: tuple[str, ...]
+    covers: tuple[str, ...]
+    kind = "build_index"
+
+    def to_json(self) -> dict[str, object]:
+        """Encode for the sidecar."""
+        return {
+            "kind": self.kind,
+            "table_key": self.table_key,
+            "built": list(self.built),
+            "removed": list(self.removed),
+            "covers": list(self.covers),
+        }
+
+
+TableAction = Append | Upsert | Overwrite | Delete | Rewrite | BuildIndex
+
+
+def is_maintenance(action: TableAction) -> bool:
+    """Say whether an action keeps every row as it is."""
+    return isinstance(action, (Rewrite, BuildIndex))
 
 
 def action_from_json(value: Mapping[str, object]) -> TableAction:
@@ -107,6 +149,14 @@ def action_from_json(value: Mapping[str, object]) -> TableAction:
         return Overwrite(key, _texts(value.get("fragments")), count)
     if kind == "delete":
         return Delete(key, _rows(value.get("removed")))
+    if kind == "rewrite":
+        pieces = value.get("groups")
+        return Rewrite(
+            key,
+            tuple(RewritePiece(_texts(g["old"]), _texts(g["new"])) for g in pieces) if isinstance(pieces, list) else (),
+        )
+    if kind == "build_index":
+        return BuildIndex(key, _texts(value.get("built")), _texts(value.get("removed")), _texts(value.get("covers")))
     if kind == "upsert":
         listed = value.get("matched")
         items = listed if isinstance(listed, list) else []
@@ -129,4 +179,6 @@ def staged_fragments(action: TableAction) -> tuple[str, ...]:
         return action.fragments
     if isinstance(action, Upsert):
         return (*(m.fragment for m in action.matched), *action.inserted)
+    if isinstance(action, Rewrite):
+        return tuple(fragment for group in action.groups for fragment in group.new)
     return ()

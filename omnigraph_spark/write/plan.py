@@ -15,7 +15,7 @@ from omnigraph_spark.manifest.layout import MAIN, branch_uri
 from omnigraph_spark.manifest.rows import TokenRow, optional_text
 from omnigraph_spark.storage.locations import join
 from omnigraph_spark.storage.seams import Seams
-from omnigraph_spark.write.actions import OperationClass, TableAction, action_from_json
+from omnigraph_spark.write.actions import OperationClass, TableAction, action_from_json, is_maintenance
 from omnigraph_spark.write.txn import WriteTxn
 
 SIDECAR_VERSION = 2  # the generation OmniGraph 0.8 writes and reads
@@ -59,6 +59,8 @@ class PublishPlan:
 
     def operation_class(self, table_key: str) -> OperationClass:
         """Say how this plan meets a concurrent change of a table."""
+        if any(a.table_key == table_key and is_maintenance(a) for a in self.actions):
+            return OperationClass.MAINTENANCE
         return OperationClass.STRICT if table_key in self.strict else OperationClass.ADDITIVE
 
     def pin(self, table_key: str) -> TablePin:

@@ -91,6 +91,8 @@ class Recheck:
         if all(t.is_maintenance for t in transactions_between(new, after=since, upto=upto)):
             return None
         old = io.open(uri, table=key, version=since)
+        if old.schema != new.schema:
+            raise ConflictError(f"The schema of {key} was changed by another commit", table_key=key)
         before = {f.fragment_id: _identity(f) for f in old.get_fragments()}
         after = {f.fragment_id: _identity(f) for f in new.get_fragments()}
         lost = [f for f, what in before.items() if after.get(f) != what]

@@ -25,7 +25,14 @@ from omnigraph_spark.storage.seams import Phase
 from omnigraph_spark.write.adopted import adopted_commit
 from omnigraph_spark.write.arm import AlreadyCommitted, Arm, Entry, Recheck, RolledBack
 from omnigraph_spark.write.audit import RecoveryResult
-from omnigraph_spark.write.effect import MovedTable, TableHead, apply_effects, open_heads, residue_of_fenced
+from omnigraph_spark.write.effect import (
+    MovedTable,
+    TableHead,
+    apply_effects,
+    open_heads,
+    prepare_effects,
+    residue_of_fenced,
+)
 from omnigraph_spark.write.lineage import PublishedCommit, commit_of_plan, rows_of_plan
 from omnigraph_spark.write.plan import PublishPlan, empty_plan
 from omnigraph_spark.write.recover import Recovery
@@ -67,10 +74,11 @@ class Attempt:
             with self._phase(Phase.EFFECT):
                 window, moved = self._effect(entry)
             with self._phase(Phase.PUBLISH):
-                commit = self._publish(window, moved)
+                commit = self._published(window, moved)
         except AlreadyCommitted as done:
             return done.commit
         with self._phase(Phase.RETIRE):
+            self._enter(Phase.RETIRE)
             self.arm.forget()
             self.io.counter.count_stage()
         return commit
@@ -91,12 +99,12 @@ class Attempt:
                 raise WindowBusyError(f"Recovery of branch {self.plan.branch!r} was taken over by others")
             self.arm = self.arm.renewed()
 
-    @contextlib.contextmanager
-    def _phase(self, phase: Phase) -> Iterator[None]:
+    def _phase(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
         log.debug("phase=%s operation_id=%s", phase.value, self.plan.operation_id)
-        with self.clock.measure(phase):
-            self.io.seams.hook(phase, "enter")
-            yield
+        return self.clock.measure(phase)
+
+    def _enter(self, phase: Phase) -> None:
+        self.io.seams.hook(phase, "enter")
 
     def _recovery(self, entry: Entry) -> Recovery:
         return Recovery(self.io, self.reader.manifest, self.arm.sidecars, entry.window, entry.displaced)
@@ -104,6 +112,7 @@ class Attempt:
     # -- before effects: whatever happens, the window is given up again ------------------------------------------------
 
     def _arm(self) -> Entry:
+        self._enter(Phase.ARM)
         entry = self.arm.enter()
         recovery = self._recovery(entry)
         with self._leaving(recovery):
@@ -117,14 +126,15 @@ class Attempt:
     def _effect(self, entry: Entry) -> tuple[Window, dict[str, MovedTable]]:
         recovery = self._recovery(entry)
         with self._leaving(recovery):
-            heads = self._heads(recovery)
+            self._enter(Phase.EFFECT)
+            effects = prepare_effects(self.io, self.plan, self._heads(recovery))
             stayed = self.io.seams.monotonic() - entry.entered
             if stayed > self.arm.settings.timeout:
                 # Somebody may be about to take over: a first effect now would only be work to undo.
                 log.warning("left an overdue window operation_id=%s after=%.1fs", self.plan.operation_id, stayed)
                 raise RolledBack
         try:
-            moved = apply_effects(self.io, self.plan, heads, epoch=recovery.window.epoch.number)
+            moved = apply_effects(self.io, self.plan, effects, epoch=recovery.window.epoch.number)
         except BaseException as error:
             if not isinstance(error, Exception):
                 log.warning("interrupted: operation_id=%s stays for the next recovery", self.plan.operation_id)
@@ -164,6 +174,15 @@ class Attempt:
             raise
 
     # -- after effects -----------------------------------------------------------------------------------------------
+
+    def _published(self, window: Window, moved: dict[str, MovedTable]) -> PublishedCommit:
+        try:
+            self._enter(Phase.PUBLISH)
+            return self._publish(window, moved)
+        except Exception as error:
+            if isinstance(error, (OmnigraphError, AlreadyCommitted, RolledBack)):
+                raise
+            self._settle(window, error)
 
     def _publish(self, window: Window, moved: dict[str, MovedTable]) -> PublishedCommit:
         error: StorageError | None = None

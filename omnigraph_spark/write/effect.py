@@ -14,14 +14,15 @@ from functools import partial
 import lance
 import numpy as np
 
-from omnigraph_spark.errors import DriftError, RecoveryError, StorageError
+from omnigraph_spark.errors import ConflictError, DriftError, RecoveryError
 from omnigraph_spark.storage import lance_commit
 from omnigraph_spark.storage.lance_commit import TableTransaction, transactions_between
 from omnigraph_spark.storage.lance_errors import LanceConflictError
 from omnigraph_spark.storage.lance_io import LanceIO, ScanSpec, fragment_infos
+from omnigraph_spark.storage.lance_maintenance import index_operation, rewrite_operation
 from omnigraph_spark.storage.parallel import run_parallel
 from omnigraph_spark.storage.seams import Phase
-from omnigraph_spark.write.actions import Append, Delete, Overwrite, TableAction
+from omnigraph_spark.write.actions import Append, BuildIndex, Delete, Overwrite, Rewrite, TableAction
 from omnigraph_spark.write.plan import PublishPlan, TablePin
 from omnigraph_spark.write.rowids import RowIds, offsets_by_fragment
 
@@ -48,19 +49,27 @@ class TableHead:
     dataset: lance.LanceDataset
     since_pin: tuple[TableTransaction, ...]
 
-    def standing(self) -> list[TableTransaction]:
-        """Return what changed rows since the pin and nobody restored away since."""
+    def kept(self) -> list[TableTransaction]:
+        """Return what happened since the pin and nobody restored away since, maintenance included."""
         found: list[TableTransaction] = []
         for transaction in self.since_pin:
             if transaction.restored is not None:
                 found = [t for t in found if t.version <= (transaction.restored or 0)]
-            elif not transaction.is_maintenance:
+            else:
                 found.append(transaction)
         return found
 
+    def standing(self) -> list[TableTransaction]:
+        """Return what changed rows since the pin and nobody restored away since."""
+        return [t for t in self.kept() if not t.is_maintenance]
+
     def effect_of(self, operation_id: str) -> TableTransaction | None:
         """Return the version a plan left here and nobody restored away since (INV-06)."""
-        return next((t for t in self.standing() if t.properties.get(OPERATION_ID) == operation_id), None)
+        return next((t for t in self.kept() if t.properties.get(OPERATION_ID) == operation_id), None)
+
+    def only_of(self, operation_id: str) -> bool:
+        """Say whether every standing change is a plan's own; publishing HEAD then publishes nobody else's rows."""
+        return all(t.properties.get(OPERATION_ID) == operation_id for t in self.standing())
 
     def strangers(self) -> list[TableTransaction]:
         """Return standing changes that were made outside the protocol: they name no epoch."""
@@ -109,30 +118,42 @@ def residue_of_fenced(heads: Mapping[str, TableHead], *, epoch: int) -> list[Tab
     return residue
 
 
-def apply_effects(
-    io: LanceIO, plan: PublishPlan, heads: Mapping[str, TableHead], *, epoch: int
-) -> dict[str, MovedTable]:
-    """Commit every action, all tables at once."""
-    jobs = [partial(_apply, io, plan, heads[a.table_key], a, epoch) for a in plan.actions]
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A table's change, ready to commit: nothing has moved yet."""
+
+    head: TableHead
+    operation: lance.LanceOperation.BaseOperation
+
+
+def prepare_effects(io: LanceIO, plan: PublishPlan, heads: Mapping[str, TableHead]) -> list[Effect]:
+    """Turn every action into an operation on the version it starts from; conflicts show before any commit."""
+    return run_parallel([partial(_prepare, io, heads[action.table_key], action) for action in plan.actions])
+
+
+def _prepare(io: LanceIO, head: TableHead, action: TableAction) -> Effect:
+    return Effect(head, operation_of(io, head, action))
+
+
+def apply_effects(io: LanceIO, plan: PublishPlan, effects: Sequence[Effect], *, epoch: int) -> dict[str, MovedTable]:
+    """Commit every prepared effect, all tables at once."""
+    jobs = [partial(_apply, io, plan, effect, epoch) for effect in effects]
     moved = run_parallel(jobs, counter=io.counter, hops=lance_commit.COMMIT_HOPS)
     return {m.table_key: m for m in moved}
 
 
-def _apply(io: LanceIO, plan: PublishPlan, head: TableHead, action: TableAction, epoch: int) -> MovedTable:
-    io.seams.hook(Phase.EFFECT, f"before:{action.table_key}")
-    operation = operation_of(io, head, action)
+def _apply(io: LanceIO, plan: PublishPlan, effect: Effect, epoch: int) -> MovedTable:
+    pin, dataset = effect.head.pin, effect.head.dataset
+    io.seams.hook(Phase.EFFECT, f"before:{pin.table_key}")
     properties = {OPERATION_ID: plan.operation_id, EPOCH: str(epoch)}
-    committed = lance_commit.commit_operation(
-        io, head.dataset, operation, table=action.table_key, properties=properties
-    )
-    if int(committed.version) != int(head.dataset.version) + 1:
+    committed = lance_commit.commit_operation(io, dataset, effect.operation, table=pin.table_key, properties=properties)
+    if int(committed.version) != int(dataset.version) + 1:
         # Somebody slipped in after the handle was opened: a fenced writer's late commit, or maintenance. Whose it is
         # decides recovery from the transaction log; publishing this version unseen could publish their rows.
         raise LanceConflictError(
-            f"{action.table_key} landed on version {committed.version}, not right after {head.dataset.version}"
+            f"{pin.table_key} landed on version {committed.version}, not right after {dataset.version}"
         )
-    io.seams.hook(Phase.EFFECT, f"after:{action.table_key}")
-    pin = head.pin
+    io.seams.hook(Phase.EFFECT, f"after:{pin.table_key}")
     return MovedTable(pin.table_key, pin.path, pin.branch, int(committed.version), live_count(committed))
 
 
@@ -144,6 +165,10 @@ def operation_of(io: LanceIO, head: TableHead, action: TableAction) -> lance.Lan
         return lance_commit.replace_operation(head.dataset, action.fragments)
     if isinstance(action, Delete):
         return lance_commit.delete_operation(_removed(io, head, action.removed))
+    if isinstance(action, Rewrite):
+        return rewrite_operation(head.dataset, action.groups)
+    if isinstance(action, BuildIndex):
+        return index_operation(head.dataset, built=action.built, removed=action.removed, covers=action.covers)
     matched = RowIds.concat([m.rows for m in action.matched])
     return lance_commit.upsert_operation(
         _removed(io, head, matched),
@@ -172,7 +197,11 @@ def current_addresses(io: LanceIO, head: TableHead, rows: RowIds) -> np.ndarray[
         found.append(batch.column("_rowaddr").to_numpy()[hit])
     addresses = np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
     if len(addresses) != len(np.unique(wanted)):
-        raise StorageError(
-            f"{head.pin.table_key}: {len(np.unique(wanted)) - len(addresses)} rows to change are no longer there"
+        missing = len(np.unique(wanted)) - len(addresses)
+        raise ConflictError(
+            f"{head.pin.table_key}: {missing} rows to change were removed by another commit",
+            table_key=head.pin.table_key,
+            expected=rows.at_version,
+            actual=int(head.dataset.version),
         )
     return addresses

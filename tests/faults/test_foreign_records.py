@@ -173,7 +173,7 @@ def omnigraph_publishes(place: Place, *, restore: bool, keep_record: bool = Fals
     for key in (COMPANY, PERSON):
         pin = builder.snapshot()[key]
         if restore:
-            builder.open_pin(pin).restore()
+            builder.open_pin(pin).restore()  # type: ignore[no-untyped-call]
         head = lance.dataset(builder.uri(pin.path))
         moved.append(builder._version_row(builder._moved(pin, dataset=head)))
     builder.publish_rows(moved, actor="omnigraph:recovery")
@@ -186,9 +186,7 @@ def omnigraph_publishes(place: Place, *, restore: bool, keep_record: bool = Fals
 @pytest.mark.parametrize("keep_record", [False, True])
 def test_rolled_forward_by_omnigraph_is_committed(local_graph: Place, *, keep_record: bool) -> None:
     """OmniGraph publishes our effects under its own commit id: we report that commit and write nothing twice."""
-    hook = other_process(
-        local_graph, lambda: omnigraph_publishes(local_graph, restore=False, keep_record=keep_record)
-    )
+    hook = other_process(local_graph, lambda: omnigraph_publishes(local_graph, restore=False, keep_record=keep_record))
     authority = authority_for(local_graph.uri, grace=0.5, hook=hook)
     commit = authority.publish(stage_plan(authority, {PERSON: ["a"], COMPANY: ["a"]}))
     graph = local_graph.open(read_only=True)

@@ -80,7 +80,7 @@ def refused(
     graph: Graph, error: type[OmnigraphError], *, rule: str | None = None, row: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[OmnigraphError]]:
     """Assert that the block is refused by this error, that nothing changed, and that the next write works."""
-    version, before, files = graph.version, contents(graph), staged_files(graph)
+    version, before, files = graph.version, graph.tables(), staged_files(graph)
     with pytest.raises(error) as caught:
         yield caught
     assert type(caught.value) is error
@@ -92,7 +92,7 @@ def refused(
         assert row is None or any(v.row_id == row for v in found), found
         assert all(v.message in str(caught.value) for v in caught.value.violations[:20])
     assert graph.version == version
-    assert contents(graph) == before
+    assert graph.tables() == before
     assert staged_files(graph) == files
     graph.append("Note", [{"id": f"after-{version}", "text": "still works"}])
     assert graph.version > version

@@ -35,6 +35,7 @@ from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode
 from omnigraph_spark.write.txn import WriteTxn, writable
 
 log = logging.getLogger(__name__)
+_MOST_VERSION = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,16 @@ class WriteIntent:
     expected_version: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("branch", "actor", "message", "user_metadata", "app_id"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise OptionError(f"{name} must be a text, but is {value!r}")
+        for name in ("txn_version", "expected_version"):
+            value = getattr(self, name)
+            if value is not None and not (type(value) is int and 0 <= value <= _MOST_VERSION):
+                raise OptionError(f"{name} must be a number from 0 to {_MOST_VERSION}, but is {value!r}")
         if (self.app_id is None) != (self.txn_version is None):
             raise OptionError("txnAppId and txnVersion belong together", hint="Give both, or neither.")
-        if self.txn_version is not None and self.txn_version < 0:
-            raise OptionError(f"txnVersion must not be negative, but is {self.txn_version}")
         if self.app_id is not None and not self.app_id.strip():
             raise OptionError("txnAppId is empty")
 

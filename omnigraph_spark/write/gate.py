@@ -110,7 +110,7 @@ class RowGate:
     def _admit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         first, self.rows = self.rows, self.rows + batch.num_rows
         try:
-            shaped, fresh = identified(batch, self._type, seams=self._seams)
+            shaped, fresh = identified(batch, self._type, seams=self._seams, first_row=first)
             rows = to_table_batch(shaped, self._type, first_row=first)
             check_rows(rows, self._type, first_row=first)
         except ValidationError as e:

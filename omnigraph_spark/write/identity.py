@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph_spark.errors import SchemaError, ValidationError, Violation
 from omnigraph_spark.schema.catalog import EdgeType, GraphType, NodeType
-from omnigraph_spark.schema.declarations import Scalar
+from omnigraph_spark.schema.declarations import PropertyType, Scalar
 from omnigraph_spark.schema.faults import FaultReport, WrongTypeError, fault_where
 from omnigraph_spark.schema.strict_values import cast_strictly
 from omnigraph_spark.storage.seams import Seams
@@ -52,7 +52,9 @@ def key_ids(columns: list[pa.Array], *, scalars: list[Scalar]) -> pa.Array:
     return pc.binary_join_element_wise('["', pc.binary_join_element_wise(*escaped, '","'), '"]', "")
 
 
-def identified(batch: pa.RecordBatch, graph_type: GraphType, *, seams: Seams) -> tuple[pa.RecordBatch, bool]:
+def identified(
+    batch: pa.RecordBatch, graph_type: GraphType, *, seams: Seams, first_row: int = 0
+) -> tuple[pa.RecordBatch, bool]:
     """Return a batch of input rows with its ``id`` column filled; the flag says that every id is fresh.
 
     Raises:
@@ -61,7 +63,7 @@ def identified(batch: pa.RecordBatch, graph_type: GraphType, *, seams: Seams) ->
     """
     batch = _with_ends(batch, graph_type)
     if isinstance(graph_type, NodeType) and graph_type.key:
-        return _keyed(batch, graph_type), False
+        return _keyed(batch, graph_type, first_row=first_row), False
     at = batch.schema.get_field_index("id")
     if at < 0:
         return _put(batch, fresh_ids(batch.num_rows, seams=seams)), True
@@ -86,7 +88,7 @@ def _with_ends(batch: pa.RecordBatch, graph_type: GraphType) -> pa.RecordBatch:
     return batch.rename_columns(renamed) if renamed != names else batch
 
 
-def _keyed(batch: pa.RecordBatch, graph_type: NodeType) -> pa.RecordBatch:
+def _keyed(batch: pa.RecordBatch, graph_type: NodeType, *, first_row: int) -> pa.RecordBatch:
     columns: list[pa.Array] = []
     for name in graph_type.key:
         at = batch.schema.get_field_index(name)
@@ -103,15 +105,23 @@ def _keyed(batch: pa.RecordBatch, graph_type: NodeType) -> pa.RecordBatch:
         return _put_if_absent(batch)
     at = batch.schema.get_field_index("id")
     if at >= 0:
-        _require_agreement(batch.column(at), ids, graph_type=graph_type)
+        given = _as_text(batch.column(at))
+        if given is None:
+            return batch  # the strict cast of the whole batch refuses such ids
+        _require_agreement(given, ids, graph_type=graph_type, first_row=first_row)
     return _put(batch, ids)
 
 
-def _require_agreement(given: pa.Array, ids: pa.Array, *, graph_type: NodeType) -> None:
-    if pa.types.is_null(given.type):
-        return
-    report = FaultReport(graph_type.name, ids=ids, first_row=0)
-    different = pc.not_equal(given.cast(pa.string()), ids)
+def _as_text(given: pa.Array) -> pa.Array | None:
+    try:
+        return cast_strictly(given, to=PropertyType(Scalar.STRING)).array
+    except (WrongTypeError, pa.ArrowException):
+        return None
+
+
+def _require_agreement(given: pa.Array, ids: pa.Array, *, graph_type: NodeType, first_row: int) -> None:
+    report = FaultReport(graph_type.name, ids=ids, first_row=first_row)
+    different = pc.not_equal(given, ids)
     reason = f"is not the key of its row; the id of {graph_type.name} is {', '.join(graph_type.key)}"
     for fault in fault_where(different, rule="id-is-key", reason=reason, values=given):
         report.add_rows("id", fault=fault)

@@ -81,7 +81,7 @@ class OperationCheck:
         wanted = pa.array(suspects)
         tables = [unique_table(batch, columns) for batch in self._staged(_columns(columns))]
         rows = pa.concat_tables([t.filter(pc.is_in(t["hash"], value_set=wanted)) for t in tables])
-        grouped = rows.group_by("value").aggregate([("id", "min"), ("id", "max"), ("id", "count")])
+        grouped = rows.group_by(["hash", "value"]).aggregate([("id", "min"), ("id", "max"), ("id", "count")])
         for row in grouped.filter(pc.greater(grouped["id_count"], 1)).to_pylist():
             faults.add([self._unique(columns, row["value"], row["id_min"], row["id_max"])])
 
@@ -102,7 +102,7 @@ class OperationCheck:
         shown = value.replace("\x1f", ", ")
         name = f"{self.graph_type.name}.{','.join(columns)}"
         message = f"@unique violation on {name}: {shown!r} of {row_id!r} is also held by {other!r}"
-        return _violation("unique", self.graph_type.name, ",".join(columns), row_id, message)
+        return _violation("unique", self.graph_type.name, ",".join(columns), row_id, message, value=shown)
 
 
 def _columns(columns: Sequence[str]) -> list[str]:
@@ -120,5 +120,8 @@ def _counted(texts: pa.ChunkedArray) -> Iterable[tuple[str, int]]:
     return [(row["values"], row["counts"]) for row in many.to_pylist()]
 
 
-def _violation(rule: str, type_name: str, property: str, row_id: str, message: str) -> Violation:
-    return Violation(rule=rule, type_name=type_name, property=property, row_id=row_id, value=row_id, message=message)
+def _violation(
+    rule: str, type_name: str, property: str, row_id: str, message: str, *, value: str | None = None
+) -> Violation:
+    shown = row_id if value is None else value
+    return Violation(rule=rule, type_name=type_name, property=property, row_id=row_id, value=shown, message=message)

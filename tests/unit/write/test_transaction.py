@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -382,8 +382,11 @@ def test_a_dangling_edge_may_be_mended_before_the_block_ends(graph: Graph) -> No
 def test_writing_and_deleting_do_not_mix(graph: Graph, first: str) -> None:
     """One transaction writes or deletes; the second kind is refused before storage is asked anything."""
     with graph.transaction() as tx:
-        verbs = [lambda: tx.append("Person", persons("dan")), lambda: tx.delete("Knows", where="true")]
-        one, other = verbs if first == "write" else reversed(verbs)
+        verbs: list[Callable[[], object]] = [
+            lambda: tx.append("Person", persons("dan")),
+            lambda: tx.delete("Knows", where="true"),
+        ]
+        one, other = verbs if first == "write" else verbs[::-1]
         one()
         counter = tx._authority.reader.io.settle()
         before = (dict(counter.objects), dict(counter.opens), counter.storage_ops)

@@ -51,6 +51,7 @@ class IndexGap:
     spec: IndexSpec
     fragments: tuple[int, ...]
     replaced: tuple[str, ...]  # encoded index parts
+    first: bool = False  # the column has no index yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def index_gaps(dataset: lance.LanceDataset, specs: Sequence[IndexSpec]) -> list[
         chosen = fragments if whole else missing
         fields = list(found.fields) if found is not None else []
         replaced = tuple(_encode(_reference(p.uuid, name, fields, int(dataset.version))) for p in gone)
-        gaps.append(IndexGap(spec, tuple(sorted(chosen)), replaced))
+        gaps.append(IndexGap(spec, tuple(sorted(chosen)), replaced, first=not alive))
     return gaps
 
 

@@ -116,6 +116,18 @@ class LocalObjects:
         except StorageNotFoundError:
             return {}
 
+    def walk(self, uri: str) -> Iterator[tuple[str, int, int]]:
+        """Yield every finished file below a directory: relative name, size, time of change in microseconds."""
+        base = Path(uri)
+        with _typed(uri):
+            for folder, _, names in os.walk(base):
+                for name in names:
+                    path = Path(folder) / name
+                    # A file may go while we look: a writer retires its record, a cleanup runs beside this one.
+                    with contextlib.suppress(FileNotFoundError):
+                        facts = path.stat()
+                        yield path.relative_to(base).as_posix(), facts.st_size, facts.st_mtime_ns // 1_000
+
     def delete(self, uri: str) -> None:
         """Remove a file; absent is fine."""
         with _typed(uri), contextlib.suppress(FileNotFoundError):

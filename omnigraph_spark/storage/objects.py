@@ -7,7 +7,7 @@ client underneath, because a retry of one that landed would report its own objec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +27,15 @@ class ObjectVersion:
     tag: str
 
 
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object below some directory: its relative name, its size, and when it was written (microseconds)."""
+
+    name: str
+    size: int
+    changed: int
+
+
 class Backend(Protocol):
     """What a kind of storage must offer; one class per kind."""
 
@@ -44,6 +53,9 @@ class Backend(Protocol):
 
     def list(self, uri: str) -> Mapping[str, int]:
         """Return names and sizes directly below a directory."""
+
+    def walk(self, uri: str) -> Iterator[tuple[str, int, int]]:
+        """Yield name, size and time of change of everything below a directory."""
 
     def delete(self, uri: str) -> None:
         """Remove; absent is fine."""
@@ -95,6 +107,11 @@ class ObjectStore:
     def list(self, uri: str) -> list[str]:
         """Return the names directly below a directory, sorted; an absent directory is empty."""
         return sorted(self._backend(uri, "list").list(uri))
+
+    def walk(self, uri: str) -> tuple[StoredObject, ...]:
+        """Return everything below a directory, however deep, sorted by name."""
+        found = self._backend(uri, "list").walk(uri)
+        return tuple(sorted((StoredObject(*facts) for facts in found), key=lambda o: o.name))
 
     def delete(self, uri: str) -> None:
         """Delete an object; absent is fine."""

@@ -134,6 +134,16 @@ class S3Objects:
                         found[name] = item["Size"]
         return found
 
+    def walk(self, uri: str) -> Iterator[tuple[str, int, int]]:
+        """Yield every object below a prefix: relative name, size, time of change in microseconds."""
+        bucket, key = split_s3(uri)
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        with _typed(uri):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+                for item in page.get("Contents", []):
+                    changed = int(item["LastModified"].timestamp() * 1_000_000)
+                    yield item["Key"].removeprefix(prefix), item["Size"], changed
+
     def delete(self, uri: str) -> None:
         """Delete an object; S3 answers success for an absent one."""
         bucket, key = split_s3(uri)

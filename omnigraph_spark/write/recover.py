@@ -141,7 +141,7 @@ class Recovery:
         _refuse_strangers(heads)
         # Other standing versions are residue of fenced writers: publishing this effect would publish theirs too.
         complete = len(pins) == len(plan.pins) and all(
-            h.effect_of(plan.operation_id) is not None and len(h.standing()) == 1 for h in heads.values()
+            h.effect_of(plan.operation_id) is not None and h.only_of(plan.operation_id) for h in heads.values()
         )
         if committed is None and complete:
             return self._roll_forward(plan, heads, state)

@@ -52,11 +52,15 @@ def arrow_columns(schema: StructType) -> pa.Schema:
     """Return the Arrow columns in which Spark will send a DataFrame's rows."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import CharType, StringType, VarcharType
 
     columns = []
     for field in schema.fields:
+        text = isinstance(field.dataType, (CharType, VarcharType))
         try:
-            columns.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
+            columns.append(
+                pa.field(field.name, to_arrow_type(StringType() if text else field.dataType, timezone="UTC"))
+            )
         except PySparkException as e:
             raise SchemaError(
                 f"the column {field.name!r} is a {field.dataType.simpleString()}, which Spark cannot send",

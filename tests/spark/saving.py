@@ -43,8 +43,9 @@ def save(frame: DataFrame, place: Place, *, mode: str = "append", **options: Any
 
 
 def persons(spark: SparkSession, *names: str, age: int | None = None, partitions: int = 1) -> DataFrame:
-    """Return Person rows in so many partitions."""
-    return spark.createDataFrame([(name, age) for name in names], PERSON).repartition(partitions)
+    """Return Person rows spread evenly over so many partitions; some are empty when there are more than rows."""
+    rows = spark.sparkContext.parallelize([(name, age) for name in names], partitions)
+    return spark.createDataFrame(rows, PERSON)
 
 
 def pairs(spark: SparkSession, *ends: tuple[str, str]) -> DataFrame:

@@ -33,10 +33,12 @@ def graph(local_root: Place) -> Place:
 
 
 def load(spark: SparkSession, place: Place, type_name: str, **options: str) -> DataFrame:
+    """Return a type as a new reader sees it."""
     return spark.read.format("omnigraph").options(type=type_name, **place.options(), **options).load(place.uri)
 
 
 def rows_of(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Return some columns of all rows, sorted."""
     return sorted(tuple(row) for row in frame.select(*columns).collect())
 
 

@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home $(VENV))" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types fmt docs check bench-read bench-write test-cost test-cost-deep model clean
+.PHONY: help setup demo test lint types fmt docs check bench-read bench-write test-cost test-cost-deep model crash-cuts clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ test-cost: $(READY) ## run the cost gates alone: requests and hops on S3, counte
 
 test-cost-deep: $(READY) ## the cost gates at a thousand commits of history
 	@OMNIGRAPH_COST_DEPTHS=1,10,100,1000 $(WITH_JAVA) $(PY) -m pytest tests/cost --timeout=1800 $(ARGS)
+
+crash-cuts: $(READY) ## cut every verb at every durable request, on S3 and on disk
+	@OMNIGRAPH_CUTS=all $(PY) -m pytest tests/proof -k "cuts" --durations=0 $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-graph spark-warehouse

@@ -15,7 +15,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from omnigraph_spark.errors import OmnigraphError, OutcomeUnknownError, StorageError, WindowBusyError
+from omnigraph_spark.errors import FormatError, OmnigraphError, OutcomeUnknownError, StorageError, WindowBusyError
+from omnigraph_spark.manifest.boundary import read_boundary
+from omnigraph_spark.manifest.state import GraphState
 from omnigraph_spark.manifest.store import OpenManifest
 from omnigraph_spark.read.snapshot import GraphReader
 from omnigraph_spark.storage.counters import PhaseClock
@@ -90,7 +92,8 @@ class Attempt:
             recovery = self._recovery(entry)
             try:
                 self.io.seams.hook(Phase.ARM, "claimed")
-                return recovery.resolve_all(only)
+                # Whoever takes over answers for the owner it displaced, so then every record counts.
+                return recovery.resolve_all(only if entry.displaced is None else None)
             except Fenced:
                 log.warning("fenced while recovering operation_id=%s", self.plan.operation_id)
             finally:
@@ -185,7 +188,7 @@ class Attempt:
             self._settle(window, error)
 
     def _publish(self, window: Window, moved: dict[str, MovedTable]) -> PublishedCommit:
-        error: StorageError | None = None
+        error: OmnigraphError = StorageError(f"Commit {self.plan.commit_id} landed below the cleanup boundary")
         failures = 0
         for attempt in range(_MOST_SWAPS):
             left = replace(window.epoch, in_window=False)
@@ -196,9 +199,10 @@ class Attempt:
                 self.reader.root, self.plan, window.state, commit=commit, moved=moved.values(), epoch=left
             )
             try:
-                landed = swap(self.io, window.manifest, rows)
-                return PublishedCommit(landed.state.commit(self.plan.commit_id) or commit)
-            except StorageError as e:
+                landed = swap(self.io, window.manifest, rows).state
+                if self._counts(landed.graph_version):
+                    return PublishedCommit(landed.commit(self.plan.commit_id) or commit)
+            except (StorageError, FormatError) as e:
                 error = e
                 failures += not isinstance(e, LanceConflictError)
             manifest = self._fold_or_unknown(error)
@@ -208,11 +212,20 @@ class Attempt:
             if not owns(manifest.state, window.epoch):
                 self._fate(error)
             window = window.with_manifest(manifest)
-            pins = manifest.state.tables
-            if failures >= _MOST_FAILURES or any(pins[p.table_key].version != p.version for p in self.plan.pins):
+            if failures >= _MOST_FAILURES or self._moved_under_us(manifest.state):
                 break
             self.io.seams.wait(self.io.seams.jitter(attempt=attempt))
-        self._settle(window, error or WindowBusyError(f"Commit {self.plan.commit_id} lost every race"))
+        self._settle(window, error)
+
+    def _counts(self, graph_version: int) -> bool:
+        """INV-12: a version at or below the cleanup boundary is in nobody's history, however well its create went."""
+        self.io.counter.count_stage()
+        return graph_version > read_boundary(self.reader.objects, self.reader.root, branch=self.plan.branch)
+
+    def _moved_under_us(self, state: GraphState) -> bool:
+        """Say whether somebody who does not know the window published one of our tables."""
+        tables = state.tables
+        return any(p.table_key not in tables or tables[p.table_key].version != p.version for p in self.plan.pins)
 
     def _settle(self, window: Window, error: Exception) -> NoReturn:
         """Effects cannot be published as they are: resolve our own record under our window, then say what happened."""

@@ -8,6 +8,7 @@ import pytest
 from lance.optimize import Compaction
 
 from omnigraph_spark.errors import ConflictError, StorageUnreachableError, WindowBusyError
+from omnigraph_spark.manifest.boundary import boundary_uri
 from omnigraph_spark.manifest.state import GraphState
 from omnigraph_spark.storage.seams import Phase, Seams
 from omnigraph_spark.write import window
@@ -184,6 +185,21 @@ def test_a_commit_behind_a_compaction_carries_its_own_version(
     assert "late" in graph.to_arrow("Person", commit=commit.row.commit_id)["id"].to_pylist()
     before = graph.to_arrow("Person", version=commit.row.graph_version - 1)["id"].to_pylist()
     assert "late" not in before
+    assert_sound(local_graph)
+
+
+@pytest.mark.parametrize("text", ["{", '{"branch": null, "version": 999, "manifestSize": 1}'], ids=["damaged", "ahead"])
+def test_the_cleanup_boundary_is_asked_and_the_fold_decides(local_graph: Place, text: str) -> None:
+    """INV-12: a commit the boundary speaks against is looked for in the newest fold; there, it is committed."""
+    append(local_graph.uri, {PERSON: ["a"]})
+    uri = boundary_uri(local_graph.uri, branch="main")
+    authority = authority_for(local_graph.uri)
+    authority.reader.objects.write(uri, text.encode())
+    commit = authority.publish(stage_plan(authority, {PERSON: ["b"]}))
+    assert authority.reader.io.counter.objects["object.get"] == 1
+    assert commit.row.commit_id in {c.id for c in local_graph.open(read_only=True).history()}
+    assert people_of(local_graph) == ["a", "b"]
+    authority.reader.objects.delete(uri)
     assert_sound(local_graph)
 
 

@@ -1,7 +1,7 @@
 """Writers that were checked against one base and commit one after the other: whatever holds for each holds for both.
 
-The first writer is stopped after its checks, or after its record is durable; the second one commits in that moment; then
-the first goes on. Nothing here waits on a clock.
+The first writer is stopped after its checks, or after its record is durable; the second one commits in that moment;
+then the first goes on. Nothing here waits on a clock.
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ def interleave(graph: Graph, late: Write, between: Callable[[], object], *, poin
     assert done
 
 
+def both(tx: Transaction, nodes: list[dict[str, object]], links: list[dict[str, object]]) -> None:
+    """Append nodes and edges in one transaction."""
+    tx.append("Person", nodes)
+    tx.append("Knows", links)
+
+
 # Pairs that contradict each other although each is fine by itself.
 SKEW: dict[str, tuple[Write, Write]] = {
     "overwrite-nodes / insert-edge": (
@@ -87,7 +93,7 @@ SKEW: dict[str, tuple[Write, Write]] = {
     ),
     "delete-node / insert node and edge": (
         lambda tx: tx.delete("Person", where="name = 'dan'"),
-        lambda tx: (tx.append("Person", persons("eve")), tx.append("Knows", edges(("eve", "dan")))),
+        lambda tx: both(tx, persons("eve"), edges(("eve", "dan"))),
     ),
     "same id": (
         lambda tx: tx.append("Person", persons("eve", age=1)),

@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home $(VENV))" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types fmt docs check bench-read bench-write test-cost test-cost-deep model crash-cuts clean
+.PHONY: help setup demo test lint types fmt docs check bench-read bench-write bench-history bench-committers bench-delta bench test-cost test-cost-deep model crash-cuts docs-conflicts clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -52,6 +52,21 @@ model: $(READY) ## check the protocol model: the full one must hold, each weaken
 bench-write: $(READY) ## measure writing against Spark's parquet and pylance; writes docs/benchmarks/write.md
 	@$(WITH_JAVA) $(PY) -m benchmarks.write
 
+$(VENV)/.bench: $(READY)
+	@$(PY) -m pip install --quiet --constraint .ci/constraints.txt --editable '.[dev,bench]'
+	@touch $(VENV)/.bench
+
+bench-history: $(VENV)/.bench ## measure a write by depth of history and by round trip; writes docs/benchmarks/history.md
+	@$(PY) -m benchmarks.history
+
+bench-committers: $(VENV)/.bench ## measure up to 100 committers on one branch; writes docs/benchmarks/committers.md
+	@$(PY) -m benchmarks.committers
+
+bench-delta: $(VENV)/.bench ## measure against deltalake and pylance in one process; writes docs/benchmarks/delta.md
+	@$(PY) -m benchmarks.delta
+
+bench: bench-read bench-write bench-history bench-committers bench-delta ## all benchmarks, one after the other
+
 test-cost: $(READY) ## run the cost gates alone: requests and hops on S3, counted
 	@$(WITH_JAVA) $(PY) -m pytest tests/cost $(ARGS)
 
@@ -60,6 +75,9 @@ test-cost-deep: $(READY) ## the cost gates at a thousand commits of history
 
 crash-cuts: $(READY) ## cut every verb at every durable request, on S3 and on disk
 	@OMNIGRAPH_CUTS=all $(PY) -m pytest tests/proof -k "cuts" --durations=0 $(ARGS)
+
+docs-conflicts: $(READY) ## regenerate docs/conflicts.md from the table the conflict tests use
+	@$(PY) -m tests.proof.verdicts docs/conflicts.md
 
 clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-graph spark-warehouse

@@ -2,6 +2,7 @@
 
 from omnigraph_spark.errors import (
     AlreadyExistsError,
+    BackPressureError,
     ConflictError,
     DriftError,
     FencedError,
@@ -26,16 +27,22 @@ from omnigraph_spark.errors import (
     WindowBusyError,
 )
 from omnigraph_spark.graph import Graph
+from omnigraph_spark.maintenance.cleanup_report import CleanupReport
+from omnigraph_spark.maintenance.optimize import OptimizeResult
+from omnigraph_spark.maintenance.repair import RepairReport
 from omnigraph_spark.maintenance.report import Finding, VerifyReport
 from omnigraph_spark.session import register
 from omnigraph_spark.values import Branch, Commit, TableInfo
 from omnigraph_spark.write.audit import RecoveryResult
 from omnigraph_spark.write.load import LoadResult
+from omnigraph_spark.write.settings import UpkeepLimits
 from omnigraph_spark.write.transaction import Transaction
 
 __all__ = [
     "AlreadyExistsError",
+    "BackPressureError",
     "Branch",
+    "CleanupReport",
     "Commit",
     "ConflictError",
     "DriftError",
@@ -48,12 +55,14 @@ __all__ = [
     "MergeConflictError",
     "NotFoundError",
     "OmnigraphError",
+    "OptimizeResult",
     "OptionError",
     "Outcome",
     "OutcomeUnknownError",
     "ReadSetChangedError",
     "RecoveryError",
     "RecoveryResult",
+    "RepairReport",
     "SchemaError",
     "StorageConditionError",
     "StorageError",
@@ -62,6 +71,7 @@ __all__ = [
     "StorageUnreachableError",
     "TableInfo",
     "Transaction",
+    "UpkeepLimits",
     "ValidationError",
     "VerifyReport",
     "Violation",

@@ -13,6 +13,7 @@
     ├── MergeConflictError         two branches disagree on rows (``conflicts``)
     ├── FencedError                a newer writer epoch took this writer's window over
     ├── WindowBusyError            patience ran out while waiting for the window
+    ├── BackPressureError          a table or the version chain has grown too far without upkeep
     ├── OutcomeUnknownError        the commit may or may not have landed (``operation_id``)
     ├── RecoveryError              a recovery record cannot be resolved automatically
     ├── DriftError                 a table moved outside the protocol
@@ -267,6 +268,14 @@ class WindowBusyError(OmnigraphError):
     code = "OG-WINDOW-BUSY"
     default_retryable = True
     default_hint = "Run the operation again later, or raise the patience setting."
+
+
+class BackPressureError(OmnigraphError):
+    """A table or the version chain has grown past the refusal threshold without upkeep."""
+
+    code = "OG-BACK-PRESSURE"
+    default_retryable = True
+    default_hint = "Run optimize() (fragments) or cleanup() (versions), then write again; or raise the threshold."
 
 
 class OutcomeUnknownError(OmnigraphError):

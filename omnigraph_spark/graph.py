@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph_spark.errors import SchemaError, typed_errors
-from omnigraph_spark.maintenance.report import VerifyReport
-from omnigraph_spark.maintenance.verify import verify_graph
 from omnigraph_spark.manifest.layout import MAIN
 from omnigraph_spark.manifest.store import normalize_branch
 from omnigraph_spark.options import parse_time
@@ -23,17 +21,18 @@ from omnigraph_spark.read.snapshot import GraphReader, Moment, Snapshot
 from omnigraph_spark.schema.catalog import Catalog
 from omnigraph_spark.storage.config import StorageConfig
 from omnigraph_spark.storage.locations import normalize_root
+from omnigraph_spark.upkeep import GraphUpkeep
 from omnigraph_spark.values import Branch, Commit, TableInfo
 from omnigraph_spark.write.audit import RecoveryResult, read_audit
 from omnigraph_spark.write.create import create_graph
-from omnigraph_spark.write.settings import WindowSettings
+from omnigraph_spark.write.settings import UpkeepLimits, WindowSettings
 from omnigraph_spark.writing import GraphWrites
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Graph(GraphWrites):
+class Graph(GraphWrites, GraphUpkeep):
     """A graph on a directory or an S3 prefix, seen from one branch."""
 
     def __init__(
@@ -83,10 +82,11 @@ class Graph(GraphWrites):
         window_grace: float | None = None,
         window_timeout: float | None = None,
         patience: float | None = None,
+        limits: UpkeepLimits | None = None,
     ) -> Graph:
         """Open a graph, checking its stamp, its schema contract and that the branch exists."""
         moment = Moment(branch=normalize_branch(branch))
-        settings = WindowSettings.resolve(grace=window_grace, timeout=window_timeout, patience=patience)
+        settings = WindowSettings.resolve(grace=window_grace, timeout=window_timeout, patience=patience, limits=limits)
         graph = cls(
             uri, moment=moment, storage=storage, spark=spark, actor=actor, read_only=read_only, settings=settings
         )
@@ -161,13 +161,6 @@ class Graph(GraphWrites):
         """List the branches, main first."""
         rows = metadata_rows(self._begin(), Moment(), table="branches").to_pylist()
         return [Branch(**row) for row in rows]
-
-    def verify(self, *, branches: bool = False) -> VerifyReport:
-        """Prove this branch, or every branch, sound at its newest version; a broken graph is reported, not raised.
-
-        Reads the key and rule columns of every table; writes nothing and may run beside writers.
-        """
-        return verify_graph(self._begin(), branch=self.branch, branches=branches)
 
     def to_arrow(
         self,
@@ -280,10 +273,6 @@ class Graph(GraphWrites):
     def recoveries(self) -> list[RecoveryResult]:
         """List what recovery has done to this graph so far, oldest first."""
         return read_audit(metadata_rows(self._begin(), Moment(), table="recoveries").to_pylist())
-
-    def recover(self) -> list[RecoveryResult]:
-        """Finish or undo what interrupted writers left behind, on every branch."""
-        return self._authority().recover(actor=self.actor)
 
     def _begin(self) -> GraphReader:
         return GraphReader.begin(self.uri, StorageConfig.resolve(self._storage))

@@ -94,6 +94,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("windowGrace", "seconds", _WRITE, "How long a silent window owner is waited for before it is taken over."),
     Option("windowTimeout", "seconds", _WRITE, "How long this writer holds the window before its first effect."),
     Option("patience", "seconds", _WRITE, "How long this writer waits for its turn."),
+    Option("warnFragments", "int", _WRITE, "Warn when a written table has more fragments; 0 never (1000)."),
+    Option("refuseFragments", "int", _WRITE, "Refuse to write a table with more fragments; 0 never (10000)."),
+    Option("warnVersions", "int", _WRITE, "Warn when the branch has more versions; 0 never (10000)."),
+    Option("refuseVersions", "int", _WRITE, "Refuse to write when the branch has more versions; 0 never (0)."),
 )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from typing import Literal
 
 from omnigraph_spark.errors import StorageError, StorageNotFoundError
 from omnigraph_spark.maintenance.boundary import Chain, Pins, PinSurvey, Retention
@@ -158,8 +159,8 @@ class Survey:
         age = max(ORPHAN_AGE, self.retention.older_than or ORPHAN_AGE)
         old = self._before(item, age)
         why = what if old else f"{what}, but it is younger than {age}: its writer may be at work"
-        action = "delete" if old else "keep"
-        self.rows.append(CleanupRow(table, branch, "file", item.name, item.size, action, why))  # type: ignore[arg-type]
+        action: Literal["delete", "keep"] = "delete" if old else "keep"
+        self.rows.append(CleanupRow(table, branch, "file", item.name, item.size, action, why, orphan=True))
 
     def _row(self, item: StoredObject, chain: Chain, why: str | None, *, version: int | None = None) -> None:
         path, branch = chain

@@ -36,6 +36,7 @@ class CleanupRow:
     action: Literal["delete", "keep"]
     why: str
     version: int | None = None
+    orphan: bool = False  # a file that no version uses
 
     @property
     def reason(self) -> str:

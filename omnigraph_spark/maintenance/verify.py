@@ -15,6 +15,7 @@ from omnigraph_spark.errors import RecoveryError
 from omnigraph_spark.maintenance.lineage_checks import lineage_checks, utc
 from omnigraph_spark.maintenance.report import CheckRun, Examination, Reporting, VerifyReport
 from omnigraph_spark.maintenance.table_checks import NO_IDS, TableCase, TableResult, check_table
+from omnigraph_spark.maintenance.upkeep_checks import boundary_check, orphan_check
 from omnigraph_spark.manifest.layout import MAIN, STAMP_KEY, layout_for
 from omnigraph_spark.manifest.state import GraphState
 from omnigraph_spark.read.snapshot import GraphReader
@@ -38,8 +39,10 @@ class _Verification:
     known: dict[_Key, TableResult] = field(default_factory=dict)
 
 
-def verify_graph(reader: GraphReader, *, branch: str = MAIN, branches: bool = False) -> VerifyReport:
-    """Check a branch at its newest version, or all branches.
+def verify_graph(
+    reader: GraphReader, *, branch: str = MAIN, branches: bool = False, orphans: bool = False
+) -> VerifyReport:
+    """Check a branch at its newest version, or all branches; ``orphans`` also lists files that no version uses.
 
     Raises:
         StorageUnreachableError: The store does not answer.
@@ -56,6 +59,8 @@ def verify_graph(reader: GraphReader, *, branch: str = MAIN, branches: bool = Fa
     work.runs += [agreed, recovery, listing]
     for name in listed:
         _check_branch(work, name)
+    if orphans:
+        work.runs.append(orphan_check(reader))
     return VerifyReport(reader.root, tuple(work.versions), tuple(work.runs))
 
 
@@ -119,6 +124,7 @@ def _check_branch(work: _Verification, branch: str) -> None:
         return
     work.versions.append((branch, state.graph_version))
     work.runs += lineage_checks(state)
+    work.runs.append(boundary_check(work.reader, state))
     if work.catalog is not None:
         work.runs.append(_types(state, work.catalog))
     cases = [TableCase(branch, e, _type_of(work.catalog, key), {}, work.records) for key, e in state.tables.items()]

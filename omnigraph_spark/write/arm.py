@@ -26,6 +26,7 @@ from omnigraph_spark.write.actions import OperationClass
 from omnigraph_spark.write.effect import TableHead
 from omnigraph_spark.write.lineage import PublishedCommit
 from omnigraph_spark.write.plan import PublishPlan, TablePin
+from omnigraph_spark.write.pressure import check_fragments
 from omnigraph_spark.write.settings import WindowSettings
 from omnigraph_spark.write.sidecar import SidecarStore
 from omnigraph_spark.write.window import Watch, Window, claim, holds, owns, refresh, release
@@ -94,6 +95,9 @@ class Arm:
             for pin in self.plan.pins:
                 group.start(lambda pin=pin: self._open(pin))  # type: ignore[misc]
         writing.result()
+        for key, dataset in sorted(self._opened.items()):
+            if self.plan.operation_class(key) is not OperationClass.MAINTENANCE:
+                check_fragments(key, dataset, self.settings.limits)
         return folding.result()
 
     def _open(self, pin: TablePin) -> None:

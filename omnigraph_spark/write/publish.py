@@ -19,6 +19,7 @@ from omnigraph_spark.write.attempt import Attempt
 from omnigraph_spark.write.audit import RecoveryResult
 from omnigraph_spark.write.lineage import PublishedCommit
 from omnigraph_spark.write.plan import PublishPlan
+from omnigraph_spark.write.pressure import check_versions
 from omnigraph_spark.write.settings import WindowSettings
 from omnigraph_spark.write.sidecar import SidecarStore
 from omnigraph_spark.write.sweep import Sweep
@@ -53,6 +54,7 @@ class PublishAuthority:
         with self.clock.measure(Phase.CAPTURE):
             seams.hook(Phase.CAPTURE, "enter")
             snapshot, state = self.reader.resolve(Moment(branch=normalize_branch(branch)))
+            check_versions(self.reader, state, self.settings.limits)
         return WriteTxn(
             root=self.reader.root,
             branch=state.branch,

@@ -25,7 +25,7 @@ from omnigraph_spark.storage.config import StorageConfig
 from omnigraph_spark.write.draft import Draft, WriteIntent
 from omnigraph_spark.write.fan_out import check_fan_out, stage_by_type
 from omnigraph_spark.write.publish import PublishAuthority
-from omnigraph_spark.write.settings import WindowSettings
+from omnigraph_spark.write.settings import UpkeepLimits, WindowSettings
 from omnigraph_spark.write.spark_stage import arrow_columns, check_columns
 from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode, stage
 from omnigraph_spark.write.txn import WriteTxn
@@ -89,6 +89,12 @@ def settings_of(options: Options) -> WindowSettings:
         grace=options.get("windowGrace", float),
         timeout=options.get("windowTimeout", float),
         patience=options.get("patience", float),
+        limits=UpkeepLimits.resolve(
+            warn_fragments=options.get("warnFragments", int),
+            refuse_fragments=options.get("refuseFragments", int),
+            warn_versions=options.get("warnVersions", int),
+            refuse_versions=options.get("refuseVersions", int),
+        ),
     )
 
 

@@ -28,6 +28,7 @@ RANK = {
     "source": 8,
     "session": 9,
     "writing": 9,
+    "upkeep": 9,
     "graph": 10,
     "reference": 11,
     "cli": 11,

@@ -31,7 +31,7 @@ def test_exported_names_are_exactly_all() -> None:
         "session",
         "source",
     }
-    modules |= {"storage", "values", "write", "writing", "branches", "maintenance", "streaming"}
+    modules |= {"storage", "upkeep", "values", "write", "writing", "branches", "maintenance", "streaming"}
     public = {n for n in vars(omnigraph_spark) if not n.startswith("_")} - modules
     assert public == set(listed)
 

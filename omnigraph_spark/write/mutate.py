@@ -63,11 +63,19 @@ def stage_update(job: StageJob, *, where: str, values: Mapping[str, object], io:
     return stage_replacing(job, (_with_values(batch, values) for batch in io.batches(dataset, spec)), io=io)
 
 
+def inferred(values: Sequence[object]) -> pa.Array:
+    """Return Python values as an Arrow array of the type they suggest; whole numbers may be as large as a U64."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        return pa.array(values, pa.uint64())
+
+
 def _with_values(batch: pa.RecordBatch, values: Mapping[str, object]) -> pa.RecordBatch:
     for name, value in values.items():
         at = batch.schema.get_field_index(name)
         try:
-            column = pa.repeat(pa.scalar(value), batch.num_rows)
+            column = pa.repeat(inferred([value])[0], batch.num_rows)
         except (pa.ArrowException, TypeError, OverflowError) as e:
             raise ValidationError(f"the value of {name!r} cannot be written: {value!r}") from e
         batch = batch.set_column(at, pa.field(name, column.type), column)

@@ -19,7 +19,7 @@ from omnigraph_spark.storage.seams import Phase
 from omnigraph_spark.values import Commit
 from omnigraph_spark.write.draft import Draft, WriteIntent
 from omnigraph_spark.write.lineage import PublishedCommit
-from omnigraph_spark.write.mutate import require_predicate, require_settable, stage_delete, stage_update
+from omnigraph_spark.write.mutate import inferred, require_predicate, require_settable, stage_delete, stage_update
 from omnigraph_spark.write.probe import open_view
 from omnigraph_spark.write.publish import PublishAuthority
 from omnigraph_spark.write.spark_stage import is_frame, stage_frame
@@ -188,7 +188,7 @@ def _from_dicts(rows: list[object]) -> Iterator[pa.RecordBatch]:
     for name in names:
         values = [row.get(name) for row in rows if isinstance(row, Mapping)]
         try:
-            columns.append(pa.array(values))
+            columns.append(inferred(values))
         except (pa.ArrowException, TypeError, OverflowError) as e:
             raise ValidationError(f"the values of {name!r} are not of one type: {e}") from e
     if rows:

@@ -13,7 +13,14 @@ from functools import partial
 
 import pyarrow as pa
 
-from omnigraph_spark.errors import AlreadyExistsError, NotFoundError, StorageConditionError, StorageError
+from omnigraph_spark.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StorageConditionError,
+    StorageError,
+    StorageUnreachableError,
+)
 from omnigraph_spark.manifest.layout import MAIN, MANIFEST_DIR, STAMP_KEY, V4, Layout, manifest_file_path
 from omnigraph_spark.manifest.rows import (
     CommitRow,
@@ -105,4 +112,25 @@ def _create_manifest(reader: GraphReader, catalog: Catalog, *, layout: Layout, a
     )
     table = rows_to_arrow(layout, [*rows, *commit_rows(genesis)])
     stamped: pa.Table = table.replace_schema_metadata({STAMP_KEY: str(layout.stamp)})
-    create_dataset(reader.io, stamped, reader.manifest.uri, table=MANIFEST)
+    try:
+        create_dataset(reader.io, stamped, reader.manifest.uri, table=MANIFEST)
+    except StorageError as error:
+        if not _landed(reader, genesis.commit_id, error):
+            raise
+
+
+def _landed(reader: GraphReader, commit_id: str, error: StorageError) -> bool:
+    """Say whether the commit point was reached although its answer did not come; never guessed (INV-09)."""
+    unknown = OutcomeUnknownError(
+        f"The graph at {reader.root} may or may not have been created: {error.message}",
+        hint="Try Graph.open: it opens the graph, or says that there is none.",
+        operation_id=commit_id,
+    )
+    try:
+        return reader.manifest.open(branch=MAIN).state.commit(commit_id) is not None
+    except NotFoundError:
+        if isinstance(error, StorageUnreachableError):
+            raise unknown from error  # the request may still be on its way
+        return False
+    except StorageError as e:
+        raise unknown from e

@@ -68,7 +68,8 @@ def inferred(values: Sequence[object]) -> pa.Array:
     try:
         return pa.array(values)
     except OverflowError:
-        return pa.array(values, pa.uint64())
+        listed = any(isinstance(value, (list, tuple)) for value in values)
+        return pa.array(values, pa.list_(pa.uint64()) if listed else pa.uint64())
 
 
 def _with_values(batch: pa.RecordBatch, values: Mapping[str, object]) -> pa.RecordBatch:

@@ -67,7 +67,7 @@ class PendingTable:
     def action(self) -> TableAction | None:
         """Return what publishing does to the table; None when it changes nothing."""
         key = self.entry.table_key
-        if self.replaced:
+        if self.replaced and (self.inserted or self.entry.row_count):
             return Overwrite(key, self.inserted, self.rows)
         if self.matched:
             return Upsert(key, self.matched, self.inserted, self.rows)

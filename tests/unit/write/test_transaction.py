@@ -12,9 +12,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_spark import ConflictError, Graph, KeyConflictError, OptionError, ValidationError
+from omnigraph_spark import ConflictError, Graph, KeyConflictError, OptionError
 from omnigraph_spark.storage.seams import Phase
-from omnigraph_spark.write import key_runs, stage
 from omnigraph_spark.write.draft import WriteIntent
 from omnigraph_spark.write.transaction import Transaction
 from tests.social import by_id, edges, ids, persons, social, staged_files
@@ -102,6 +101,13 @@ def test_overwrite_with_no_rows_empties_the_type(graph: Graph) -> None:
     assert graph.count("Knows") == 0
     graph.append("Knows", edges(("ada", "cyn")))
     assert ids(graph, "Knows") == ["ada-cyn"]
+
+
+def test_overwrite_of_nothing_with_nothing_commits_nothing(graph: Graph) -> None:
+    """A type that is empty and stays empty is not a change."""
+    before = graph.version
+    assert graph.overwrite("Note", []) is None
+    assert graph.version == before
 
 
 def test_update_sets_what_matches(graph: Graph) -> None:
@@ -480,96 +486,6 @@ def test_two_runs_of_one_idempotent_write_at_once(graph: Graph) -> None:
     assert late.commit_info.id == first.id
     assert late.repeated
     assert ids(graph, "Person") == ["ada", "bob", "cyn", "dan"]
-
-
-# -- load --------------------------------------------------------------------------------------------------------------
-
-RECORDS = [
-    '{"edge": "Knows", "from": "dan", "to": "ada", "data": {"id": "k1", "kind": "foe"}}',
-    '{"type": "Person", "data": {"name": "dan", "age": 5}}',
-    '{"type": "Note", "data": {"text": "hi"}}',
-]
-
-
-def test_load_in_every_mode(graph: Graph) -> None:
-    """Append adds, merge replaces by id, overwrite replaces the types the records name and no others."""
-    result = graph.load(RECORDS, mode="append")
-    assert (result.nodes_loaded, result.edges_loaded) == ({"Note": 1, "Person": 1}, {"Knows": 1})
-    assert result.commit is not None
-    with pytest.raises(KeyConflictError):
-        graph.load(RECORDS, mode="append")
-    graph.load(['{"type": "Person", "data": {"name": "dan"}}'], mode="merge")
-    assert by_id(graph, "Person")["dan"]["age"] is None
-    graph.load(['{"edge": "Knows", "from": "ada", "to": "cyn", "data": {"id": "k2"}}'], mode="overwrite")
-    assert ids(graph, "Knows") == ["k2"]
-    assert (graph.count("Person"), graph.count("Note")) == (4, 1)
-
-
-def test_load_of_nothing_commits_nothing(graph: Graph) -> None:
-    """An empty source is not an error and no commit."""
-    before = graph.version
-    assert graph.load([], mode="overwrite").commit is None
-    assert graph.version == before
-
-
-def test_in_a_merge_load_the_last_record_of_an_edge_wins(graph: Graph) -> None:
-    """An edge id that comes twice in one merge load is one edge, as its last record says, and counts once."""
-    graph.append("Company", [{"name": "acme"}])
-    edge = '{"edge": "Owns", "from": "%s", "to": "acme", "data": {"id": "o"}}'
-    graph.load([edge % "ada", edge % "bob", edge % "cyn"], mode="merge")
-    assert by_id(graph, "Owns")["o"]["src"] == "cyn"
-    with pytest.raises(ValidationError, match="source 'cyn' has 0 edges, min 1"):
-        graph.load([edge % "ada", edge % "bob"], mode="merge")
-
-
-def test_a_superseded_record_holds_no_unique_value(graph: Graph) -> None:
-    """Only the record that wins must fit the unique values of the table."""
-    like = '{"edge": "Likes", "from": "%s", "to": "%s", "data": {"id": "%s"}}'
-    graph.load([like % ("ada", "bob", "l1")], mode="append")
-    graph.load([like % ("ada", "bob", "l2"), like % ("ada", "cyn", "l2")], mode="merge")
-    assert {i: r["dst"] for i, r in by_id(graph, "Likes").items()} == {"l1": "bob", "l2": "cyn"}
-
-
-def test_load_on_a_missing_branch(graph: Graph) -> None:
-    """A branch is never created by the way."""
-    with pytest.raises(Exception, match="nowhere"):
-        graph.load(RECORDS, mode="append", branch="nowhere")
-
-
-# -- sizes -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("run_rows", [1_000, 1 << 20])
-def test_large_writes_take_the_same_decisions(graph: Graph, monkeypatch: pytest.MonkeyPatch, run_rows: int) -> None:
-    """Beyond the sizes that fit one batch, one run of keys or one predicate, appends and merges decide the same."""
-    monkeypatch.setattr(key_runs, "RUN_ROWS", run_rows)
-    count = 60_000
-    names = [f"p{n:06}" for n in range(count)]
-    graph.append("Person", pa.table({"name": names, "email": names}))
-    assert graph.count("Person") == count + 3
-    pairs = pa.table({"id": names[1:], "src": names[1:], "dst": names[:-1]})
-    graph.append("Knows", pairs)
-    mixed = [*names[::2], *(f"q{n:06}" for n in range(count // 2))]
-    graph.merge("Person", pa.table({"name": mixed, "age": pa.array([7] * len(mixed), pa.int32())}))
-    assert graph.count("Person") == count + count // 2 + 3
-    assert graph.to_arrow("Person", columns=["id"], where="age = 7").num_rows == len(mixed)
-    with pytest.raises(KeyConflictError) as caught:
-        graph.append("Person", pa.table({"name": [*(f"z{n}" for n in range(60_000)), names[1], names[2]]}))
-    assert sorted(v.row_id or "" for v in caught.value.violations) == names[1:3]
-    with pytest.raises(KeyConflictError) as caught:
-        graph.merge("Person", pa.table({"name": [*(f"z{n}" for n in range(60_000)), "z17"]}))
-    assert [(v.rule, v.row_id) for v in caught.value.violations] == [("duplicate-id", "z17")]
-    assert graph.count("Person") == count + count // 2 + 3
-
-
-@pytest.mark.parametrize("count", [stage._SMALL_ROWS - 1, stage._SMALL_ROWS, stage._SMALL_ROWS + 1])
-def test_the_border_between_small_and_large(graph: Graph, count: int) -> None:
-    """The number of rows that are kept until the base has answered changes nothing but the order of requests."""
-    names = [f"p{n}" for n in range(count)]
-    graph.append("Person", pa.table({"name": names}))
-    assert graph.count("Person") == count + 3
-    with pytest.raises(KeyConflictError):
-        graph.append("Person", pa.table({"name": [*(f"x{n}" for n in range(count - 1)), "p1"]}))
 
 
 def test_phases_come_in_order(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def main() -> None:
             seen[name] = "committed"
         except Exception as error:  # noqa: BLE001 - printed for the test to judge
             seen[name] = str(error)
-    print("SEEN " + json.dumps(seen))
+    print("SEEN " + json.dumps(seen), flush=True)
     spark.stop()
 
 

@@ -206,7 +206,13 @@ class _Task:
         if first is None:
             return []
         dataset = open_view(self.io, self.job.target)
-        return stage_rows(self.io, dataset, itertools.chain([first], batches), schema=self.schema)
+        source = _Source(itertools.chain([first], batches))
+        try:
+            return stage_rows(self.io, dataset, source, schema=self.schema)
+        except StorageError:
+            if source.error is not None:
+                raise source.error from None  # the input failed, not the store
+            raise
 
     def _require_count(self, staged: list[str], rows: int) -> None:
         if self.gate.faults.total:
@@ -247,6 +253,26 @@ class _Task:
             violations=tuple(faults.violations),
             violation_total=faults.total,
         )
+
+
+class _Source:
+    """Batches on their way through Lance, which turns an error of the input into one of its own: remembered here."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except Exception as e:
+            self.error = e
+            raise
 
 
 def _until(batches: Iterator[pa.RecordBatch], *, rows: int) -> Iterator[pa.RecordBatch]:

@@ -170,12 +170,14 @@ def arrow_batches(data: object) -> Iterator[pa.RecordBatch]:
         yield from data.to_batches(max_chunksize=_BATCH_ROWS)
     elif isinstance(data, pa.RecordBatchReader):
         yield from data
+    elif hasattr(data, "__arrow_c_stream__"):  # pandas, polars and others that speak Arrow
+        yield from pa.RecordBatchReader.from_stream(data)
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
         yield from _from_dicts(list(data))
     else:
         raise OptionError(
             f"Rows cannot be a {type(data).__name__}",
-            hint="Give a Spark DataFrame, a pyarrow Table or RecordBatchReader, or a list of dicts.",
+            hint="Give a Spark or pandas DataFrame, a pyarrow Table or RecordBatchReader, or a list of dicts.",
         )
 
 
@@ -184,6 +186,11 @@ def _from_dicts(rows: list[object]) -> Iterator[pa.RecordBatch]:
     if strange is not None:
         raise OptionError(f"A row must be a dict, not a {type(strange).__name__}")
     names = list(dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row))
+    unnamed = next((name for name in names if not isinstance(name, str)), None)
+    if unnamed is not None:
+        raise OptionError(f"A column is named by a text, not by {unnamed!r}")
+    if rows and not names:
+        names = ["id"]  # rows without a single value are rows all the same
     columns: list[pa.Array] = []
     for name in names:
         values = [row.get(name) for row in rows if isinstance(row, Mapping)]

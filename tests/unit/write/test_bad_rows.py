@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from omnigraph_spark.schema.faults import MAX_SHOWN
 from omnigraph_spark.storage.seams import Seams
 from omnigraph_spark.write.draft import WriteIntent
 from omnigraph_spark.write.transaction import Transaction
-from tests.social import contents, edges, ids, persons, refused, social
+from tests.social import contents, edges, ids, persons, refused, social, staged_files
 from tests.soundness import assert_sound
 from tests.writer_process import authority_for
 
@@ -392,9 +392,36 @@ def test_an_unknown_type(graph: Graph) -> None:
 
 def test_data_of_a_strange_kind(graph: Graph) -> None:
     """What is not rows is refused by its kind."""
-    for data in ("text", 7, {"name": "x"}, [1, 2]):
+    for data in ("text", 7, {"name": "x"}, [1, 2], [{1: "x"}]):
         with refused(graph, OptionError):
             graph.append("Person", data)
+
+
+@pytest.mark.parametrize("rows", [10, 40_000])
+@pytest.mark.parametrize("verb", VERBS)
+def test_input_that_breaks_off(graph: Graph, verb: str, rows: int) -> None:
+    """An error of the input comes out as it is, wherever it struck, and nothing of the input stays."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, 10_000):
+            names = [f"n{n}" for n in range(start, min(rows, start + 10_000))]
+            yield pa.record_batch({"name": names})
+        raise LookupError("the source broke off")
+
+    before, files = graph.tables(), staged_files(graph)
+    with pytest.raises(LookupError, match="the source broke off"):
+        getattr(graph, verb)("Person", pa.RecordBatchReader.from_batches(pa.schema([("name", pa.string())]), batches()))
+    assert graph.tables() == before
+    assert staged_files(graph) == files
+    assert_sound(graph.uri)
+
+
+def test_rows_without_any_value(graph: Graph) -> None:
+    """An empty dict is a row: refused where something is required, never passed over."""
+    with refused(graph, ValidationError, rule="required"):
+        graph.append("Note", [{}])
+    with refused(graph, ValidationError, rule="required"):
+        graph.append("Person", [{}, {}])
 
 
 def test_delete_ids_of_strange_columns(graph: Graph) -> None:
@@ -528,9 +555,10 @@ def test_a_record_that_cannot_be_read(graph: Graph) -> None:
     record.parent.mkdir(exist_ok=True)
     record.write_text('{"schema_version": 2, "branch"')
     before = contents(graph)
-    with pytest.raises(RecoveryError) as caught:
-        graph.recover()
-    assert "01BROKEN" in str(caught.value)
+    for act in (graph.recover, lambda: Graph.open(graph.uri, window_grace=0.1)):
+        with pytest.raises(RecoveryError) as caught:
+            act()
+        assert "01BROKEN" in str(caught.value)
     assert contents(Graph.open(graph.uri, read_only=True)) == before
     assert record.exists()
     record.unlink()

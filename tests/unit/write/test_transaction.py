@@ -58,12 +58,14 @@ def test_append_adds_rows_and_returns_the_commit(graph: Graph) -> None:
     assert ids(graph, "Person") == ["ada", "bob", "cyn", "dan"]
 
 
-@pytest.mark.parametrize("shape", ["dicts", "table", "batch", "reader"])
+@pytest.mark.parametrize("shape", ["dicts", "generator", "table", "batch", "reader", "pandas"])
 def test_every_kind_of_data_is_accepted(graph: Graph, shape: str) -> None:
-    """Dicts, a table, a batch and a reader stage the same rows."""
+    """Dicts, Arrow data and frames that speak Arrow stage the same rows."""
     table = pa.table({"name": ["x", "y"], "age": pa.array([1, None], pa.int32())})
     shapes = {
         "dicts": table.to_pylist(),
+        "generator": (row for row in table.to_pylist()),
+        "pandas": table.to_pandas(),
         "table": table,
         "batch": table.to_batches()[0],
         "reader": table.to_reader(),

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 # A swap rewrites every row while the manifest is small, so it stays one fragment and a write costs the same at any
 # depth (INV-15); above that, once the fragments exceed a bound; a huge one is left to optimize.
-SMALL_ROWS = 4_096
-MOST_FRAGMENTS = 8
+SMALL_ROWS = 32_768
+MOST_FRAGMENTS = 2
 MOST_ROWS = 262_144
 _MOST_RENUMBERINGS = 5
 

@@ -69,9 +69,13 @@ def contents(graph: Graph) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def staged_files(graph: Graph) -> set[str]:
-    """Return every data file and every piece of key evidence of a graph on disk."""
+    """Return every data file, detached version and piece of key evidence of a graph on disk."""
     root = Path(graph.uri)
-    kept = [p for p in root.rglob("*") if p.is_file() and (p.parent.name == "data" or "__staging" in p.parts)]
+    kept = [
+        p
+        for p in root.rglob("*")
+        if p.is_file() and (p.parent.name == "data" or p.match("_versions/d*.manifest") or "__staging" in p.parts)
+    ]
     return {str(p.relative_to(root)) for p in kept}
 
 

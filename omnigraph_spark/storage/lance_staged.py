@@ -30,3 +30,8 @@ def staged_batches(
 def staged_paths(uri: str, fragments: Sequence[str]) -> list[str]:
     """Return the full locations of the data files of staged fragments."""
     return [join(uri, "data", str(file["path"])) for f in fragments for file in json.loads(f)["files"]]
+
+
+def detached_path(uri: str, version: int) -> str:
+    """Return where a detached version is kept; Lance's own cleanup never removes one."""
+    return join(uri, "_versions", f"d{version}.manifest")

@@ -17,7 +17,7 @@ from omnigraph_spark.manifest.rows import TokenRow
 from omnigraph_spark.schema.catalog import EdgeType, GraphType, NodeType
 from omnigraph_spark.storage.keyhash import U64
 from omnigraph_spark.storage.lance_io import LanceIO
-from omnigraph_spark.storage.lance_staged import staged_paths
+from omnigraph_spark.storage.lance_staged import detached_path, staged_paths
 from omnigraph_spark.storage.seams import Phase
 from omnigraph_spark.write.actions import TableAction
 from omnigraph_spark.write.evidence import Evidence, EvidenceReader
@@ -85,6 +85,7 @@ class Draft:
     _views: dict[str, View] = field(default_factory=dict)
     _staged: dict[str, str] = field(default_factory=dict)  # every fragment ever staged, with its table's location
     _evident: list[Evidence] = field(default_factory=list)
+    _detached: list[str] = field(default_factory=list)  # views nobody needs after the write
 
     @classmethod
     def capture(cls, authority: PublishAuthority, intent: WriteIntent) -> Draft:
@@ -145,7 +146,9 @@ class Draft:
         if pending is None:
             return self._base_view(table_key)
         if table_key not in self._views:
-            self._views[table_key] = pending.view(self.io)
+            seen = self._views[table_key] = pending.view(self.io)
+            if seen.version != pending.entry.version:
+                self._detached.append(detached_path(seen.uri, seen.version))
         return self._views[table_key]
 
     def _base_view(self, table_key: str) -> View:
@@ -216,7 +219,7 @@ class Draft:
             return None
         self.io.seams.hook(Phase.VALIDATE, "enter")
         base = {key: self._base_view(key) for key in self.txn.tables}
-        check = GraphCheck(self.io, self._evidence(), self.txn.catalog, self.tables, base)
+        check = GraphCheck(self.io, self._evidence(), self.txn.catalog, self.tables, base, self.view)
         try:
             check.run()
             gone: dict[str, U64] = {**check.removed_nodes, **{k: r.hashes() for k, r in self.removed.items()}}
@@ -278,14 +281,13 @@ class Draft:
         self._sweep(kept=())
 
     def _sweep(self, *, kept: Collection[str]) -> None:
-        """Delete the evidence, and staged fragments other than those a published plan names."""
+        """Delete views and evidence, and staged fragments other than those a published plan names."""
         for fragment, uri in self._staged.items():
             if fragment not in kept:
                 for path in staged_paths(uri, [fragment]):
                     self._delete(path)
-        for evidence in self._evident:
-            for uri in evidence.objects:
-                self._delete(uri)
+        for uri in (*self._detached, *(uri for evidence in self._evident for uri in evidence.objects)):
+            self._delete(uri)
         self.scratch.close()
 
     def _delete(self, uri: str) -> None:

@@ -7,7 +7,7 @@ is eight bytes per staged key, per removed node and per affected source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,10 +42,10 @@ class GraphCheck:
     catalog: Catalog
     tables: Mapping[str, PendingTable]
     base: Mapping[str, View]
+    view: Callable[[str], View]  # a table as the whole transaction leaves it
     faults: Faults = field(default_factory=Faults)
     removed_nodes: dict[str, U64] = field(default_factory=dict)
     affected: dict[str, U64] = field(default_factory=dict)  # sources whose edges were counted, by edge table
-    _views: dict[str, View] = field(default_factory=dict)
 
     def run(self) -> None:
         """Raise ValidationError listing every violation."""
@@ -61,14 +61,6 @@ class GraphCheck:
             if isinstance(pending.graph_type, EdgeType):
                 self._cardinality(pending, pending.graph_type)
         raise_faults(self.faults, what="The write would break the graph")
-
-    def view(self, table_key: str) -> View:
-        """Return a table as the whole transaction leaves it."""
-        if table_key not in self.tables:
-            return self.base[table_key]
-        if table_key not in self._views:
-            self._views[table_key] = self.tables[table_key].view(self.io)
-        return self._views[table_key]
 
     # -- ends --------------------------------------------------------------------------------------------------------
 

@@ -305,6 +305,20 @@ def test_append_update_merge_on_one_type(graph: Graph) -> None:
         assert after[name]["_row_created_at_version"] == before[name]["_row_created_at_version"]
 
 
+def test_only_what_is_published_stays_on_storage(graph: Graph) -> None:
+    """Views and rows that later operations superseded are gone after the commit: each table keeps one file of it."""
+    graph.append("Company", [{"name": "acme"}])
+    before = staged_files(graph)
+    with graph.transaction() as tx:
+        tx.append("Person", persons("dan", age=1))
+        tx.merge("Person", persons("dan", age=2))
+        tx.merge("Person", persons("dan", age=3))
+        tx.append("Owns", edges(("dan", "acme")))
+    left = [path for path in staged_files(graph) - before if not path.startswith("__manifest")]
+    assert len(left) == 2
+    assert all("/data/" in path for path in left)
+
+
 def test_overwrite_then_merge_and_append(graph: Graph) -> None:
     """What follows an overwrite sees only its rows."""
     with graph.transaction() as tx:

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+import lance
+
 from omnigraph_spark import Graph
 from omnigraph_spark.errors import AlreadyExistsError, KeyConflictError, OmnigraphError
+from omnigraph_spark.storage.config import StorageConfig
 from tests.proof.world import (
     SCHEMA,
     Killed,
@@ -57,6 +60,7 @@ class Verb:
     methods: tuple[str, ...]
     start: Start
     refused_again: type[OmnigraphError] | None = None
+    starts_sound: bool = True
     tables: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -103,10 +107,24 @@ def _died(point: str) -> Callable[[Site], None]:
     return build
 
 
+def _drifted(site: Site) -> None:
+    """Somebody who knows Lance and not the graph compacts a table."""
+    _populate(site)
+    state = site.handle()._begin().manifest.open(branch="main").state
+    dataset = lance.dataset(f"{site.uri}/{state.tables[KNOWS].path}", storage_options=_lance_options(site))
+    dataset.optimize.compact_files(target_rows_per_fragment=1000)
+
+
+def _lance_options(site: Site) -> dict[str, str]:
+    return StorageConfig.resolve(site.storage).lance_options()
+
+
+PEOPLE, FIRMS, KNOWS, WORKS = "node:Person", "node:Company", "edge:Knows", "edge:WorksAt"
 EMPTY = Start("nowhere", _nowhere, None)
 BASE = Start("base", _populate, _base_world())
 HALF = Start("half", _died("effect:before:node:Person"), _base_world())
 WHOLE = Start("whole", _died("publish:enter"), _base_world())
+DRIFT = Start("drift", _drifted, _base_world())
 
 # -- what each verb does -----------------------------------------------------------------------------------------------
 
@@ -173,11 +191,21 @@ def _recover(graph: Graph) -> None:
     graph.recover()
 
 
+def _optimize(graph: Graph) -> None:
+    graph.optimize(types=["Person"])
+
+
+def _cleanup(graph: Graph) -> None:
+    graph.cleanup(keep=1, dry_run=False)
+
+
+def _repair(graph: Graph) -> None:
+    graph.repair(confirm=True)
+
+
 def _same(world: World) -> World:
     return world
 
-
-PEOPLE, FIRMS, KNOWS, WORKS = "node:Person", "node:Company", "edge:Knows", "edge:WorksAt"
 
 VERBS: tuple[Verb, ...] = (
     Verb(
@@ -302,6 +330,26 @@ VERBS: tuple[Verb, ...] = (
         methods=("Graph.recover",),
         start=HALF,
         tables=(PEOPLE, FIRMS, WORKS),
+    ),
+    Verb(
+        "optimize",
+        Kind.MAINTENANCE,
+        _optimize,
+        _same,
+        methods=("Graph.optimize",),
+        start=BASE,
+        tables=(PEOPLE,),
+    ),
+    Verb("cleanup", Kind.MAINTENANCE, _cleanup, _same, methods=("Graph.cleanup",), start=BASE),
+    Verb(
+        "repair",
+        Kind.MAINTENANCE,
+        _repair,
+        _same,
+        methods=("Graph.repair",),
+        start=DRIFT,
+        starts_sound=False,
+        tables=(KNOWS,),
     ),
 )
 

@@ -12,6 +12,7 @@ from tests.proof.pairs import COMMITS, OPERATIONS, Operation
 from tests.proof.registry import Kind
 
 EXISTS, CONFLICT, READ_SET, LANCE = "OG-EXISTS", "OG-CONFLICT", "OG-READ-SET", "OG-LANCE-CONFLICT"
+RECOVERY = "OG-RECOVERY"
 
 # Who changes rows of Person, for the strict verbs on it.
 _PERSON = ("append", "append once", "merge", "update", "delete", "delete ids", "transaction", "load", "recover forward")
@@ -27,14 +28,25 @@ _REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "delete ids": {CONFLICT: (*_PERSON, "append edge")},
     "transaction": {READ_SET: ("transaction", "recover forward")},
     "load": {READ_SET: ("load",)},
+    "optimize": {RECOVERY: ("recover forward", "recover back")},
+    "cleanup": {RECOVERY: ("recover forward", "recover back")},
     "outside compaction": {
-        LANCE: ("merge", "update", "delete", "delete ids", "recover back", "outside compaction", "outside index")
+        LANCE: (
+            *("merge", "update", "delete", "delete ids", "recover back"),
+            *("optimize", "outside compaction", "outside index"),
+        )
     },
-    "outside index": {LANCE: ("recover back", "outside compaction", "outside index")},
+    "outside index": {LANCE: ("recover back", "optimize", "outside compaction", "outside index")},
 }
-# A writer that meets a dead one's window takes it over and recovers first, so it may be the one that is too late.
+# A writer that meets a dead one's window takes it over and recovers first, so it may be the one that is too late;
+# maintenance does not touch a graph with open records.
 _SECOND_REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
-    "recover forward": {CONFLICT: ("overwrite", "update", "delete", "delete ids"), READ_SET: ("transaction",)},
+    "recover forward": {
+        CONFLICT: ("overwrite", "update", "delete", "delete ids"),
+        READ_SET: ("transaction",),
+        RECOVERY: ("optimize", "cleanup", "repair"),
+    },
+    "recover back": {RECOVERY: ("optimize", "cleanup", "repair")},
 }
 
 
@@ -63,6 +75,9 @@ _WHAT = {
     "load": "JSONL: a new person and an edge to a known one",
     "recover forward": "recovery after a writer died with all tables written",
     "recover back": "recovery after a writer died with some tables written",
+    "optimize": "compaction and indexes of the persons",
+    "cleanup": "all versions but the newest, with the files only they used",
+    "repair": "after an outside compaction of the edges nobody published",
     "outside compaction": "compaction of the persons by a plain Lance client",
     "outside index": "an index on the persons by a plain Lance client",
     "create": "a graph on the same path",
@@ -79,6 +94,7 @@ The rule behind it:
 |---|---|---|
 | additive | append, merge, load, a transaction of these | goes on; `OG-READ-SET` when it relied on what changed |
 | strict | update, delete, overwrite | `OG-CONFLICT` when a table it changes got other rows |
+| maintenance | optimize, cleanup, repair | goes on or plans anew; waits for recovery of dead writers' records |
 | recovery | recover | goes on: whoever comes later finds it done |
 | outside | compaction or index by a plain Lance client | Lance decides; a writer never fails because of it |
 
@@ -108,16 +124,14 @@ def page() -> str:
     return "\n".join(out)
 
 
-_SHORT = {COMMITS: "", EXISTS: "E", CONFLICT: "C", READ_SET: "R", LANCE: "L"}
+_SHORT = {COMMITS: "", EXISTS: "E", CONFLICT: "C", READ_SET: "R", LANCE: "L", RECOVERY: "O"}
 _LEGEND = (
     ("C", "the first is refused with `OG-CONFLICT`"),
     ("R", "the first is refused with `OG-READ-SET`"),
     ("E", "a graph is there already: `OG-EXISTS`"),
     ("L", "Lance refuses the outside client; the graph is not affected"),
-    (
-        "(x)",
-        "the second is refused: it took over the window of the dead writer and finished that writer's commit first",
-    ),
+    ("O", "records of dead writers are open: `OG-RECOVERY`; maintenance comes after recovery"),
+    ("(x)", "the second is refused: a dead writer's commit is finished before its own, and may be in its way"),
 )
 
 

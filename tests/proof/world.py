@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,11 @@ def seamed(seams: Seams) -> type[Graph]:
     return SeamedGraph
 
 
+def tomorrow() -> int:
+    """The wall clock of all proofs, a day after the starting graphs were built, so that cleanup finds old versions."""
+    return time.time_ns() // 1_000 + 86_400_000_000
+
+
 @dataclass(frozen=True)
 class Site:
     """Where a graph is, and how long its writers wait."""
@@ -105,13 +111,13 @@ class Site:
 
     def handle(self, seams: Seams | None = None) -> Graph:
         """Return a handle that has not asked the store for anything yet."""
-        kind = Graph if seams is None else seamed(seams)
+        kind = seamed(replace(seams or Seams(), now_micros=tomorrow))
         return kind(self.uri, moment=Moment(), storage=self.storage, settings=self.settings)
 
     def opened(self) -> Graph:
         """Open for writing, as a new process would."""
         waits = self.settings
-        return Graph.open(
+        return seamed(Seams(now_micros=tomorrow)).open(
             self.uri,
             storage=self.storage,
             window_grace=waits.grace,

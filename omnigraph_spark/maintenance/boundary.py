@@ -71,6 +71,7 @@ class Pins:
     points: dict[Chain, dict[int, str]] = field(default_factory=dict)
     boundaries: dict[str, int] = field(default_factory=dict)  # by graph branch: the oldest retained manifest version
     tables: set[str] = field(default_factory=set)  # paths of all tables any branch knows
+    published: set[tuple[Chain, int]] = field(default_factory=set)  # table versions any branch ever published
 
     def from_on(self, chain: Chain, version: int, why: str) -> None:
         """Keep a version and all after it."""
@@ -167,9 +168,10 @@ class PinSurvey:
         for key, version, branch in zip(*columns, strict=True):
             entry = then.tables.get(key)
             low = entry.version if entry is not None else then.tombstones.get(key, -1) + 1
+            chain, why = (state.registered[key], branch), f"a retained graph version of branch {ref.name!r} reads it"
+            self.pins.published.add((chain, int(version)))
             if version < low:
                 continue
-            chain, why = (state.registered[key], branch), f"a retained graph version of branch {ref.name!r} reads it"
             if branch == own:
                 self.pins.from_on(chain, int(version), why)
             else:

@@ -5,7 +5,7 @@ prepared on an older version loses even when the versions between are gone; then
 that re-creates a deleted version knows that it did not commit (INV-12) → deleted: a dataset's old manifests, then the
 files. A crash at any point leaves a sound graph; the next run goes on. Beside live writers: a version is deleted only
 below every retained one and older than the floor; a file only when no version that stays uses it, and one that no
-version uses (a staged file, perhaps of a living writer) only after a week.
+version that was ever published uses (staged, or undone by recovery; its writer may try again) only after a week.
 """
 
 from __future__ import annotations
@@ -148,8 +148,11 @@ class Survey:
             stays = sorted(version for owner, version in used if (owner, version) not in doomed)
             if stays:
                 self._row(item, chain, f"version {stays[-1]} uses it")
-            elif used:
+            elif (chain[0] == MANIFEST_DIR and used) or used & self.pins.published:
                 self._row(item, chain, None)
+            elif used:
+                # Undone effects: their writer may be alive and about to publish the same files again.
+                self._orphan(item, table=chain[0], branch=chain[1] or MAIN, what="no published version used it")
             elif top not in _FOLDERS or (top == "_versions" and not name.startswith(DETACHED)):
                 self._row(item, chain, "not a file of a version")
             else:

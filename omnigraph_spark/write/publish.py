@@ -27,6 +27,7 @@ from omnigraph_spark.write.txn import WriteTxn
 
 log = logging.getLogger(__name__)
 _MOST_ATTEMPTS = 20
+_STALE = 3 * 86_400_000_000  # microseconds; well below the week that cleanup leaves staged files alone
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class PublishAuthority:
         seams = self.reader.io.seams
         deadline = seams.monotonic() + self.settings.patience
         for attempt in range(_MOST_ATTEMPTS):
+            self._refuse_stale(plan)
             current = plan.attempt(seams.new_id())
             arm = Arm(self.reader, self.sidecars, self.settings, current, deadline, recheck)
             try:
@@ -85,6 +87,11 @@ class PublishAuthority:
             else:
                 return self._measured(commit, attempts=attempt + 1)
         raise FencedError(f"Commit {plan.commit_id} was rolled back {_MOST_ATTEMPTS} times by other writers")
+
+    def _refuse_stale(self, plan: PublishPlan) -> None:
+        """Refuse a plan whose staged files cleanup may soon take for a dead writer's: Lance would not miss them."""
+        if plan.started_at and self.reader.io.seams.now_micros() - plan.started_at > _STALE:
+            raise FencedError(f"Commit {plan.commit_id} was staged days ago; its files may have been cleaned up")
 
     def recover(self, *, branch: str | None = None, actor: str | None = None) -> list[RecoveryResult]:
         """Resolve every record, or one branch's; no window is even entered when there is none."""

@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home $(VENV))" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types fmt docs check bench-read bench-write bench-history bench-committers bench-delta bench test-cost test-cost-deep model crash-cuts docs-conflicts clean
+.PHONY: help setup demo test lint types fmt docs check bench-read bench-write bench-history bench-committers bench-delta bench test-cost test-cost-deep model crash-cuts docs-conflicts interleavings clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ crash-cuts: $(READY) ## cut every verb at every durable request, on S3 and on di
 
 docs-conflicts: $(READY) ## regenerate docs/conflicts.md from the table the conflict tests use
 	@$(PY) -m tests.proof.verdicts docs/conflicts.md
+
+interleavings: $(READY) ## all orders of the phases of two writers, and many of the other pairs
+	@OMNIGRAPH_INTERLEAVINGS=all $(PY) -m pytest tests/proof/test_interleavings.py -rP -p no:logging $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-graph spark-warehouse

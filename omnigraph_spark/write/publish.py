@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 
-from omnigraph_spark.errors import FencedError
+from omnigraph_spark.errors import ConflictError, FencedError
+from omnigraph_spark.manifest.layout import SCHEMA_LOCK_BRANCH
 from omnigraph_spark.manifest.store import normalize_branch
 from omnigraph_spark.read.snapshot import GraphReader, Moment
 from omnigraph_spark.storage.counters import PhaseClock
+from omnigraph_spark.storage.parallel import Together
 from omnigraph_spark.storage.seams import Phase
 from omnigraph_spark.write.arm import Arm, Recheck, RolledBack
 from omnigraph_spark.write.attempt import Attempt
@@ -54,7 +56,14 @@ class PublishAuthority:
         seams = self.reader.io.seams
         with self.clock.measure(Phase.CAPTURE):
             seams.hook(Phase.CAPTURE, "enter")
-            snapshot, state = self.reader.resolve(Moment(branch=normalize_branch(branch)))
+            with Together() as group:
+                base = group.start(lambda: self.reader.resolve(Moment(branch=normalize_branch(branch))))
+                lock = group.start(lambda: self.reader.manifest.branch_ref(SCHEMA_LOCK_BRANCH))
+            snapshot, state = base.result()
+            if lock.result() is not None:
+                raise ConflictError(
+                    "The schema of the graph is being changed by OmniGraph", hint="Write again when the change is done."
+                )
             check_versions(self.reader, state, self.settings.limits)
         return WriteTxn(
             root=self.reader.root,

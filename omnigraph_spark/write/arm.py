@@ -213,6 +213,10 @@ class Arm:
     def leave(self, window: Window) -> bool:
         """Give the window up without effects; False when it could not be given up, and the next grace must end it."""
         for attempt in range(_MOST_RELEASES):
+            if not owns(window.state, window.epoch):
+                # Taken over: a release on top of the new owner's fold would land, and put their epoch back (INV-08).
+                self.forget()
+                return True
             with contextlib.suppress(StorageError):
                 release(self.io, window)
                 self.forget()

@@ -226,9 +226,9 @@ class Recovery:
     def refold(self) -> GraphState:
         """Fold the manifest anew; raises Fenced when the window is no longer ours (INV-08)."""
         manifest = self.store.open(branch=self.window.state.branch)
-        self.window = self.window.with_manifest(manifest)
         if not owns(manifest.state, self.window.epoch):
             raise Fenced(self.window.epoch.operation_id)
+        self.window = self.window.with_manifest(manifest)
         return manifest.state
 
     def land(self, commit: CommitRow, rows: list[ManifestRow]) -> RecoveryResult:

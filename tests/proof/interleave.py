@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from omnigraph_spark.errors import ConflictError, KeyConflictError, OmnigraphError, Outcome
 from omnigraph_spark.storage.seams import Seams
 from omnigraph_spark.write.settings import WindowSettings
+from tests.proof.laws import assert_epochs_rise
 from tests.proof.registry import BASE, Verb, verb
 from tests.proof.world import Site, World
 from tests.simulation.baton import Actor, Clock
@@ -127,6 +128,7 @@ def _judge(duel: Duel, site: Site, ends: dict[str, str]) -> None:
     assert start.world is not None
     assert world in [_serial(start.world, order) for order in itertools.permutations(landed)], f"{duel}: {ends}"
     assert_sound(site.uri)
+    assert_epochs_rise(site)
     assert site.handle().recover() == []
 
 

@@ -120,26 +120,50 @@ def test_age_and_count_both_retain(local_root: Place) -> None:
     assert cleanup_graph(authority(local_root, ahead=WEEK), keep=2, older_than=timedelta(days=1)).deleted
 
 
-def test_a_branch_that_never_forked_a_table_still_reads(local_graph: Place) -> None:
+def test_a_branch_that_never_forked_a_table_still_reads(any_graph: Place) -> None:
     """G17: a branch reads main's old version of a table; cleanup of main keeps it, and the branch's fork points."""
-    builder = local_graph.builder
+    builder = any_graph.builder
     builder.publish({PERSON: people("ann")})
     builder.create_branch("review/x")
     builder.create_branch("own")
     builder.publish({PERSON: people("eve")}, branch="own")
-    graph = local_graph.open()
+    graph = any_graph.open()
     for n in range(6):
         graph.append("Person", people(f"p{n}"))
     graph.optimize()
-    report = clean(local_graph, keep=1)
+    report = clean(any_graph, keep=1)
     assert report.versions_deleted > 5  # type: ignore[attr-defined]
-    assert names(local_graph.open(branch="review/x")) == ["ann"]
-    assert names(local_graph.open(branch="own")) == ["ann", "eve"]
+    assert names(any_graph.open(branch="review/x")) == ["ann"]
+    assert names(any_graph.open(branch="own")) == ["ann", "eve"]
     assert len(names(graph)) == 7
-    assert_sound(local_graph)
-    report = clean(local_graph, keep=1)
-    assert_sound(local_graph)
-    assert names(local_graph.open(branch="review/x")) == ["ann"]
+    assert_sound(any_graph)
+    report = clean(any_graph, keep=1)
+    assert_sound(any_graph)
+    assert names(any_graph.open(branch="review/x")) == ["ann"]
+
+
+def test_a_branch_is_cleaned_like_main(any_graph: Place) -> None:
+    """A branch's own chain is cut at its own boundary, which does not stand in the way of deleting the branch."""
+    builder = any_graph.builder
+    builder.publish({PERSON: people("ann")})
+    builder.create_branch("team/own")
+    builder.publish({PERSON: people("eve")}, branch="team/own")
+    own = any_graph.open(branch="team/own")
+    for n in range(4):
+        own.append("Person", people(f"o{n}"))
+    kept = {c.graph_version: names(own, version=c.graph_version) for c in own.history(2)}
+    report = clean(any_graph, keep=2)
+    gone = Counter((row.table, row.branch) for row in report.deleted if row.kind == "version")  # type: ignore[attr-defined]
+    assert gone["__manifest", "team/own"] >= 4
+    assert report.boundaries["team/own"] == min(kept)  # type: ignore[attr-defined]
+    assert read_boundary(any_graph.reader().objects, any_graph.uri, branch="team/own") == min(kept)
+    for version, seen in kept.items():
+        assert names(own, version=version) == seen
+    own.append("Person", people("after"))
+    assert len(names(own)) == 7
+    assert_sound(any_graph)
+    any_graph.builder.manifest().branches.delete("team/own")
+    assert names(any_graph.open()) == ["ann"]
 
 
 def test_tags_and_tokens_keep_what_they_name(local_root: Place) -> None:

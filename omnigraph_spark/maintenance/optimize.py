@@ -172,7 +172,7 @@ class Optimizer:
         txn, dataset, reason = self._base(key)
         if reason is not None:
             return replace(result, skipped=reason)
-        gaps = lm.index_gaps(dataset, wanted_indexes(txn.catalog.by_key(key)))
+        gaps = lm.index_gaps(self.io, dataset, wanted_indexes(txn.catalog.by_key(key)))
         ready = [g for g in gaps if g.spec.kind != "IVF_FLAT" or self._has_vectors(dataset, g)]
         empty = [g.spec.column for g in gaps if g not in ready and g.first]
         pending = tuple(PendingIndex(c, "the column has no vectors to build it over") for c in empty)

@@ -128,7 +128,7 @@ def compaction_jobs(
         return [CompactionJob(place, task.json()) for task in plan.tasks]  # type: ignore[attr-defined]  # stubs lag
 
 
-def index_gaps(dataset: lance.LanceDataset, specs: Sequence[IndexSpec]) -> list[IndexGap]:
+def index_gaps(io: LanceIO, dataset: lance.LanceDataset, specs: Sequence[IndexSpec]) -> list[IndexGap]:
     """Return what is missing of the wanted indexes, and the gaps of any other index of a known kind."""
     with typed(dataset.uri):
         described = {i.name: i for i in dataset.describe_indices()}
@@ -152,6 +152,9 @@ def index_gaps(dataset: lance.LanceDataset, specs: Sequence[IndexSpec]) -> list[
         if not missing or not fragments:
             continue
         whole = not alive or len(alive) + 1 > MOST_SEGMENTS
+        if spec.kind == "INVERTED" and not whole:
+            # A text index in parts would still find a replaced row by its old words: its row id is in both.
+            whole = _has_replaced(io, dataset, missing)
         gone = parts if whole else [p for p in parts if p not in alive]
         chosen = fragments if whole else missing
         fields = list(found.fields) if found is not None else []
@@ -164,6 +167,13 @@ def has_values(io: LanceIO, dataset: lance.LanceDataset, column: str, *, fragmen
     """Say whether a column has any value in some fragments."""
     spec = ScanSpec(columns=(column,), filter=f"`{column}` IS NOT NULL", limit=1, fragments=tuple(fragments))
     return any(batch.num_rows for batch in io.batches(dataset, spec))
+
+
+def _has_replaced(io: LanceIO, dataset: lance.LanceDataset, fragments: Iterable[int]) -> bool:
+    """Say whether some fragments hold rows that took over another row's id, rather than new ones."""
+    made, changed = "_row_created_at_version", "_row_last_updated_at_version"
+    spec = ScanSpec(columns=(made, changed), fragments=tuple(sorted(fragments)))
+    return any(not batch.column(made).equals(batch.column(changed)) for batch in io.batches(dataset, spec))
 
 
 def has_blobs(dataset: lance.LanceDataset) -> bool:

@@ -121,7 +121,7 @@ def test_age_and_count_both_retain(local_root: Place) -> None:
 
 
 def test_a_branch_that_never_forked_a_table_still_reads(any_graph: Place) -> None:
-    """G17: a branch reads main's old version of a table; cleanup of main keeps it, and the branch's fork points."""
+    """A branch reads main's old version of a table; cleanup of main keeps it, and the branch's fork points."""
     builder = any_graph.builder
     builder.publish({PERSON: people("ann")})
     builder.create_branch("review/x")
@@ -234,7 +234,7 @@ def test_a_commit_prepared_before_cleanup_loses(any_root: Place) -> None:
 def test_a_writer_stalled_across_a_cleanup_knows_its_fate(
     s3_root: Place, s3_server: S3Server, proxy: CountingProxy, stall: str
 ) -> None:
-    """G15: its put of a deleted version succeeds, below the boundary; it does not count as a commit."""
+    """Its put of a deleted version succeeds, below the boundary; it does not count as a commit."""
     graph = created(s3_root)
     crowd(graph, commits=2)
     slow = Place(s3_root.uri, s3_server.storage_options(endpoint=proxy.endpoint))

@@ -98,6 +98,38 @@ def test_index_kinds_and_names_are_lances(local_root: Place) -> None:
     assert "ScalarIndexQuery" in dataset.scanner(filter="id = 'v1'").explain_plan()
 
 
+def test_replaced_rows_are_not_found_by_their_old_values(local_root: Place) -> None:
+    """Whatever kind of index, and however it was extended or compacted: a lookup finds rows as they are now."""
+    graph = created(local_root)
+    graph.append("Person", [person(f"p{n}", age=n, bio=f"word{n}", face=[float(n)] * 4) for n in range(40)])
+    graph.optimize()
+
+    def look() -> None:
+        dataset = table(graph, PERSON)
+        texts = {w: dataset.to_table(columns=["id", "_score"], full_text_query=w)["id"].to_pylist() for w in words}
+        assert texts == {"word1": [], "word2": ["p2"], "changed": ["p1"], "fresh": fresh}
+        near = dataset.to_table(columns=["id", "_distance"], nearest={"column": "face", "q": [1.0] * 4, "k": 2})
+        assert sorted(near["id"].to_pylist()) == ["p0", "p2"]
+        assert names(graph, where="age = 1") == []
+        assert names(graph, where="age = 99") == ["p1"]
+
+    words, fresh = ("word1", "word2", "changed", "fresh"), []
+    graph.merge("Person", [person("p1", age=99, bio="changed", face=[500.0] * 4)])
+    look()
+    graph.optimize()
+    look()
+    graph.append("Person", [person("new", bio="fresh")])
+    fresh.append("new")
+    graph.optimize()
+    parts = {i.name: len(i.segments) for i in table(graph, PERSON).describe_indices()}
+    assert parts["bio_idx"] == 2  # new rows alone become another part
+    look()
+    graph.delete("Person", where="age >= 5 AND age < 25")
+    assert by_key(graph.optimize())[PERSON].fragments_removed
+    look()
+    assert_sound(local_root)
+
+
 def test_an_index_in_many_parts_is_built_anew(local_root: Place) -> None:
     """Each pass adds a part for the new rows; past four parts the index becomes one again."""
     graph = created(local_root)

@@ -223,11 +223,13 @@ class Optimizer:
                 changed = lm.changed_marks(dataset, [m for g in action.groups for m in g.old], deletions=True)
             elif isinstance(action, BuildIndex):
                 changed = lm.changed_marks(dataset, action.covers, deletions=False)
+                # Another optimizer may have built the same index since.
+                changed += lm.overlapping(dataset, built=action.built, removed=action.removed)
             else:
                 continue
             if changed:
                 raise ConflictError(
-                    f"{len(changed)} fragments of {pin.table_key} changed since optimize planned",
+                    f"{len(changed)} fragments or indexes of {pin.table_key} changed since optimize planned",
                     table_key=pin.table_key,
                 )
 

@@ -202,13 +202,16 @@ def rewrite_operation(dataset: lance.LanceDataset, groups: Sequence[RewritePiece
     """Replace fragments by the same rows in fewer ones, with fragment ids nobody else has.
 
     The ids must be known before the commit: with Lance's placeholder 0 an index would be told that it covers another
-    fragment. A detached commit of the same rewrite is asked which ids come next; the caller holds the window, and a
-    commit that slips in between shows in the version number.
+    fragment. A detached append is asked which ids come next; the caller holds the window, and a commit that slips in
+    between shows in the version number.
     """
     _unchanged(dataset, [mark for g in groups for mark in g.old], deletions=True)
     by_id = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
     pieces = [([by_id[_id(m)] for m in g.old], [FragmentMetadata.from_json(f) for f in g.new]) for g in groups]
-    plain = LanceOperation.Rewrite([LanceOperation.RewriteGroup(old, new) for old, new in pieces], [])
+    _unsplit(dataset, [[f.id for f in old] for old, _ in pieces])
+    # Not a trial of the rewrite itself: with two groups of id 0, index parts would overlap, and Lance panics.
+    bare = {"row_id_meta": None, "created_at_version_meta": None, "last_updated_at_version_meta": None}
+    plain = LanceOperation.Append([dataclasses.replace(f, **bare) for _, new in pieces for f in new])
     with typed(dataset.uri):
         trial = lance.LanceDataset.commit(dataset, plain, read_version=int(dataset.version), detached=True)
         ids = {_names(f.metadata): f.fragment_id for f in trial.get_fragments()}
@@ -221,7 +224,32 @@ def index_operation(
 ) -> LanceOperation.BaseOperation:
     """Add index parts, and remove the ones they replace."""
     _unchanged(dataset, covers, deletions=False)
+    taken = overlapping(dataset, built=built, removed=removed)
+    if taken:
+        raise LanceConflictError(f"{dataset.uri}: {', '.join(taken)} was built by somebody else meanwhile")
     return LanceOperation.CreateIndex([_decode(i) for i in built], [_decode(i) for i in removed])
+
+
+def _unsplit(dataset: lance.LanceDataset, groups: Sequence[Sequence[int]]) -> None:
+    """Refuse a group that an index covers in part: somebody built the index after the groups were planned."""
+    with typed(dataset.uri):
+        parts = [set(part.fragment_ids) for index in dataset.describe_indices() for part in index.segments]
+    if any(0 < len(part.intersection(group)) < len(group) for part in parts for group in groups):
+        raise LanceConflictError(f"{dataset.uri}: an index was built over some of the fragments since")
+
+
+def overlapping(dataset: lance.LanceDataset, *, built: Sequence[str], removed: Sequence[str]) -> list[str]:
+    """Name the indexes that have other parts over fragments of these: Lance would accept both, and be corrupt."""
+    with typed(dataset.uri):
+        described = {i.name: i for i in dataset.describe_indices()}
+    gone = {str(_decode(i).uuid) for i in removed}
+    found: set[str] = set()
+    for index in (_decode(i) for i in built):
+        parts = described[index.name].segments if index.name in described else ()
+        held = {f for part in parts if str(part.uuid) not in gone for f in part.fragment_ids}
+        if held & set(index.fragment_ids):
+            found.add(index.name)
+    return sorted(found)
 
 
 def _unchanged(dataset: lance.LanceDataset, marks: Iterable[str], *, deletions: bool) -> None:

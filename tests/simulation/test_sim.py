@@ -10,7 +10,10 @@ from tests.simulation.sim import play
 
 SEEDS = range(1, 16)
 # Seeds that once broke a law stay here, with the law.
-KEPT: dict[int, str] = {}
+KEPT = {
+    177: "a fence cleaned away under a sleeping writer: what it lands late is undone by the next window",
+    182: "two optimizers built the same index: parts that overlap",
+}
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *KEPT])

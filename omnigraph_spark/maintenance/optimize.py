@@ -84,10 +84,10 @@ class Optimizer:
 
     def run(self, types: Sequence[str] | None = None) -> list[OptimizeResult]:
         """Optimize the named types, or all of them and the manifest."""
+        refuse_schema_change(self.authority.reader, verb="optimize")
         txn = self.authority.open_txn(branch=self.branch)
         names = txn.catalog.table_keys() if types is None else [txn.catalog.resolve(t).table_key for t in types]
         keys = [key for key in dict.fromkeys(names) if key in txn.tables]
-        refuse_schema_change(self.authority.reader, verb="optimize")
         refuse_open_records(self.authority, verb="optimize", branch=self.branch)
         results = [self._told(self._table(key), at=n + 1, of=len(keys)) for n, key in enumerate(keys)]
         return results if types is not None else [*results, self._told(self._manifest(), at=len(keys), of=len(keys))]

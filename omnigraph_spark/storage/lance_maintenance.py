@@ -210,8 +210,8 @@ def rewrite_operation(dataset: lance.LanceDataset, groups: Sequence[RewritePiece
     pieces = [([by_id[_id(m)] for m in g.old], [FragmentMetadata.from_json(f) for f in g.new]) for g in groups]
     _unsplit(dataset, [[f.id for f in old] for old, _ in pieces])
     # Not a trial of the rewrite itself: with two groups of id 0, index parts would overlap, and Lance panics.
-    bare = {"row_id_meta": None, "created_at_version_meta": None, "last_updated_at_version_meta": None}
-    plain = LanceOperation.Append([dataclasses.replace(f, **bare) for _, new in pieces for f in new])
+    bare = [FragmentMetadata(f.id, f.files, f.physical_rows) for _, new in pieces for f in new]
+    plain = LanceOperation.Append(bare)
     with typed(dataset.uri):
         trial = lance.LanceDataset.commit(dataset, plain, read_version=int(dataset.version), detached=True)
         ids = {_names(f.metadata): f.fragment_id for f in trial.get_fragments()}

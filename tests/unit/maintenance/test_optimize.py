@@ -130,6 +130,35 @@ def test_replaced_rows_are_not_found_by_their_old_values(local_root: Place) -> N
     assert_sound(local_root)
 
 
+def test_fragments_of_two_index_parts_are_compacted_in_one_commit(local_root: Place) -> None:
+    """Deletions in both fragments, each covered by another part of the text index: both are rewritten, lookups hold."""
+    graph = created(local_root)
+    for half in "ab":
+        graph.append("Person", [person(f"{half}{n}", age=n) for n in range(10)])
+        graph.optimize(types=["Person"])
+    graph.delete("Person", where="age < 5")
+    found = by_key(graph.optimize())[PERSON]
+    assert (found.fragments_removed, found.fragments_added) == (2, 2)
+    assert table(graph, PERSON).to_table(columns=["id", "_score"], full_text_query="b7")["id"].to_pylist() == ["b7"]
+    assert names(graph, where="age = 7") == ["a7", "b7"]
+    assert len(names(graph)) == 10
+    assert_sound(local_root)
+
+
+def test_two_optimizers_at_once(local_root: Place) -> None:
+    """One finishes while the other has its files written: the other plans anew and finds nothing left to do."""
+    graph = created(local_root)
+    crowd(graph, commits=4)
+    for point in (f"stage:compacted:{PERSON}", f"stage:indexed:{PERSON}"):
+        crowd(graph, commits=2, first=len(names(graph)))
+        before = names(graph)
+        other = once(lambda: graph.optimize(), at=point)
+        found = by_key(Optimizer(authority(local_root, hook=other)).run(["Person"]))[PERSON]
+        assert found.skipped is None
+        assert names(graph) == before
+        assert_sound(local_root)
+
+
 def test_an_index_in_many_parts_is_built_anew(local_root: Place) -> None:
     """Each pass adds a part for the new rows; past four parts the index becomes one again."""
     graph = created(local_root)

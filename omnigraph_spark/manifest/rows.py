@@ -174,7 +174,7 @@ def load_json(text: str | None, *, object_id: str) -> dict[str, object]:
     """Decode a row's metadata, naming the row when it is damaged."""
     try:
         value = json.loads(text or "")
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise FormatError(f"Manifest row {object_id!r} holds malformed metadata") from e
     if not isinstance(value, dict):
         raise FormatError(f"Manifest row {object_id!r} holds malformed metadata")

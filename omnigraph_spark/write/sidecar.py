@@ -105,7 +105,7 @@ class SidecarStore:
             return None
         try:
             document = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             return BadRecord(operation_id, None, f"The recovery record {uri} is not readable JSON", uri)

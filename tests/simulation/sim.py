@@ -136,17 +136,18 @@ class World:
         assert site.handle().recover() == []
 
     def _settle_residue(self, site: Site) -> None:
-        """Write to every table once when a fence was cleaned away under a sleeping writer.
+        """Write to every table once when somebody who slept past the grace left a late version.
 
-        Such a writer may land one table commit when it wakes. Nobody reads it, it names its old epoch, and the next
-        window undoes it: what remains must be sound without exception, and no row may have changed.
+        Two kinds can happen: a recoverer's own Restore, which no fence stops, and an effect whose fence cleanup took
+        away. Nobody reads them, they name their old epoch, and the next window undoes them: what remains must be sound
+        without exception, and no row may have changed.
         """
         report = site.handle().verify()
         if report.ok:
             return
-        assert {finding.check for finding in report.findings if finding.severity == "error"} == {"drift"}, repr(report)
-        assert self.counts["clean"], repr(report)
-        assert self.counts["stalls"], repr(report)
+        for finding in report.findings:
+            late = "(Restore)" in finding.message or self.counts["clean"]
+            assert finding.severity != "error" or (finding.check == "drift" and late), repr(report)
         self.counts["residue"] += 1
         with site.handle().transaction() as tx:
             tx.append("Receipt", [{"name": "closing", "payer": "a0", "payee": "a1", "amount": 0}])

@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home $(VENV))" PYSPARK_PYTHON="$(CURDIR)/$(PY)" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(PY)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types fmt docs check bench-read bench-write bench-history bench-committers bench-delta bench test-cost test-cost-deep model crash-cuts docs-conflicts interleavings sim sim-long clean
+.PHONY: help setup demo test lint types fmt docs check bench-read bench-write bench-history bench-committers bench-delta bench test-cost test-cost-deep model crash-cuts docs-conflicts interleavings sim sim-long load clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -88,6 +88,10 @@ sim: $(READY) ## play one seed of the simulation and print its steps (SEED=1)
 
 sim-long: $(READY) ## play a thousand seeds of the simulation (ARGS="--first 1001" for others)
 	@$(PY) -m tests.simulation.sim --seeds 1000 $(ARGS)
+
+MINUTES ?= 10
+load: $(READY) ## a hundred one-row writers on S3 for MINUTES=10, some killed all the time
+	@$(PY) -m tests.proof.load --minutes $(MINUTES) $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-graph spark-warehouse

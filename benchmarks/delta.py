@@ -133,7 +133,7 @@ def main() -> None:
         f"Written by `make bench-delta`. {machine()}, deltalake {deltalake.__version__}.",
         "",
         f"{ROWS:,} rows appended to {ROWS:,}; {CHANGED:,} rows merged by key, half of them new; all rows read into",
-        f"Arrow. Local disk, median of {REPEATS} after one round of warming up. In brackets our time as a ratio to theirs.",
+        f"Arrow. Local disk, median of {REPEATS} after one round of warming up; in brackets our time over theirs.",
         "Ours also refuses existing keys, checks every value, and commits through the graph's manifest.",
         "",
         "| verb | omnigraph | pylance | deltalake |",

@@ -74,7 +74,7 @@ test-cost-deep: $(READY) ## the cost gates at a thousand commits of history
 	@OMNIGRAPH_COST_DEPTHS=1,10,100,1000 $(WITH_JAVA) $(PY) -m pytest tests/cost --timeout=1800 $(ARGS)
 
 crash-cuts: $(READY) ## cut every verb at every durable request, on S3 and on disk
-	@OMNIGRAPH_CUTS=all $(PY) -m pytest tests/proof -k "cuts" --durations=0 $(ARGS)
+	@OMNIGRAPH_CUTS=all $(PY) -m pytest tests/proof -k "cuts" -rP --show-capture=stdout $(ARGS)
 
 docs-conflicts: $(READY) ## regenerate docs/conflicts.md from the table the conflict tests use
 	@$(PY) -m tests.proof.verdicts docs/conflicts.md

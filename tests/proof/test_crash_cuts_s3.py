@@ -73,6 +73,7 @@ def test_a_store_that_stops_at_any_request(bench: Bench, verb: Verb, *, stored: 
         bench.proxy.heal()
         print(f"{verb.name}: cut {k} of {total}, told {told.value}")  # shown when the next line fails
         judge(verb, site, told=told, clear=bench.templates.clear)
+    print(f"{verb.name}: {total} cuts on S3, the last request {'stored' if stored else 'not stored'}")
 
 
 @pytest.mark.timeout(1200)

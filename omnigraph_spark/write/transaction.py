@@ -6,6 +6,7 @@ see earlier ones. Leaving the block publishes; an exception in the block publish
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
@@ -95,7 +96,8 @@ class Transaction:
         draft = self._open()
         job = draft.job(graph_type, WriteMode.MERGE, distributed=False)
         self._check_predicate(job, predicate)
-        part = stage_update(job, where=predicate, values=set, io=draft.io)
+        with self._staging():
+            part = stage_update(job, where=predicate, values=set, io=draft.io)
         if part.rows:
             draft.add(job, [part], strict=True)
         return part.rows
@@ -112,7 +114,8 @@ class Transaction:
         draft = self._open()
         job = draft.job(graph_type, WriteMode.DELETE, distributed=False)
         self._check_predicate(job, predicate)
-        part = stage_delete(job, where=predicate, io=draft.io)
+        with self._staging():
+            part = stage_delete(job, where=predicate, io=draft.io)
         if part.rows:
             draft.remove(job, [part], cascade=cascade)
         return part.rows
@@ -143,11 +146,15 @@ class Transaction:
         draft.add(job, self._staged(job, data), strict=mode is WriteMode.OVERWRITE)
 
     def _staged(self, job: StageJob, data: Data) -> list[StagedPart]:
-        io = self._open().io
-        io.seams.hook(Phase.STAGE, "enter")
-        parts = stage_frame(data, job) if is_frame(data) else [stage(job, arrow_batches(data), io=io)]
-        io.seams.hook(Phase.STAGE, "done")
-        return parts
+        with self._staging():
+            return stage_frame(data, job) if is_frame(data) else [stage(job, arrow_batches(data), io=self._open().io)]
+
+    @contextlib.contextmanager
+    def _staging(self) -> Iterator[None]:
+        seams = self._open().io.seams
+        seams.hook(Phase.STAGE, "enter")
+        yield
+        seams.hook(Phase.STAGE, "done")
 
     def _check_predicate(self, job: StageJob, predicate: str) -> None:
         dataset = open_view(self._open().io, job.target)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from omnigraph_spark.errors import ConflictError, KeyConflictError, OmnigraphError, Outcome
+from omnigraph_spark.errors import ConflictError, OmnigraphError, Outcome, ValidationError
 from omnigraph_spark.storage.seams import Seams
 from omnigraph_spark.write.settings import WindowSettings
 from tests.proof.laws import assert_epochs_rise
@@ -109,7 +109,7 @@ def _work(verb: Verb, site: Site, ends: dict[str, str], letter: str) -> Callable
         try:
             verb.run(Site(site.uri, site.storage, SETTINGS).handle(seams))
             ends[letter] = "commits"
-        except (ConflictError, KeyConflictError) as e:
+        except (ConflictError, ValidationError) as e:  # too late, or visibly too late
             ends[letter] = e.code if e.outcome is Outcome.NOT_COMMITTED else f"{e.code} {e.outcome.value}"
         except OmnigraphError as e:
             raise AssertionError(f"{verb.name} ended in {e}") from e

@@ -33,6 +33,7 @@ from omnigraph_spark.write.publish import PublishAuthority
 from omnigraph_spark.write.recheck import Recheck, ReliedOn
 from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode
 from omnigraph_spark.write.txn import WriteTxn, writable
+from omnigraph_spark.write.unpublished import proved_unpublished
 
 log = logging.getLogger(__name__)
 _MOST_VERSION = (1 << 63) - 1
@@ -222,17 +223,29 @@ class Draft:
         check = GraphCheck(self.io, self._evidence(), self.txn.catalog, self.tables, base, self.view)
         try:
             check.run()
-            gone: dict[str, U64] = {**check.removed_nodes, **{k: r.hashes() for k, r in self.removed.items()}}
-            plan = self._plan(actions, removed=gone)
-            self.io.seams.hook(Phase.VALIDATE, "done")
+        except OmnigraphError:
+            self.abandon()
+            raise
+        gone: dict[str, U64] = {**check.removed_nodes, **{k: r.hashes() for k, r in self.removed.items()}}
+        plan = self._plan(actions, removed=gone)
+        self.io.seams.hook(Phase.VALIDATE, "done")
+        try:
             commit = self.authority.publish(plan, recheck=self._recheck(gone, check.affected))
         except OmnigraphError as error:
-            if error.outcome is Outcome.NOT_COMMITTED:
+            # An error that says "not committed" is believed only when the store says so too (INV-10).
+            if error.outcome is Outcome.NOT_COMMITTED and self._proved_unpublished():
                 self.abandon()
             raise
         # A repeat of an earlier run published that run's rows, none of these.
         self._sweep(kept=() if commit.repeated else {f for t in self.tables.values() for f in t.fragments})
         return commit
+
+    def _proved_unpublished(self) -> bool:
+        try:
+            return proved_unpublished(self.authority, self.txn)
+        except OmnigraphError as e:
+            log.warning("staged files stay: commit_id=%s reason=%s", self.txn.commit_id, e.message)
+            return False
 
     def _plan(self, actions: Sequence[TableAction], *, removed: Mapping[str, U64]) -> PublishPlan:
         chosen = tuple(sorted(actions, key=lambda a: a.table_key))

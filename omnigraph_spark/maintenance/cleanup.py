@@ -18,6 +18,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Literal
 
+import lance
+
 from omnigraph_spark.errors import StorageError, StorageNotFoundError
 from omnigraph_spark.maintenance.boundary import Chain, Pins, PinSurvey, Retention
 from omnigraph_spark.maintenance.cleanup_report import CleanupReport, CleanupRow
@@ -25,10 +27,11 @@ from omnigraph_spark.maintenance.standing import refuse_open_records, refuse_sch
 from omnigraph_spark.manifest.boundary import BOUNDARY_TAG, raise_boundary
 from omnigraph_spark.manifest.layout import MAIN, MANIFEST_DIR, branch_uri
 from omnigraph_spark.manifest.rows import stored_branch
-from omnigraph_spark.manifest.store import MANIFEST
+from omnigraph_spark.manifest.store import MANIFEST, ManifestStore
 from omnigraph_spark.read.snapshot import GraphReader
+from omnigraph_spark.storage.lance_copies import CopyingIO
 from omnigraph_spark.storage.lance_errors import LanceConflictError
-from omnigraph_spark.storage.lance_files import DETACHED, fence, files_by_version, named_versions
+from omnigraph_spark.storage.lance_files import DETACHED, fence, named_versions, version_of
 from omnigraph_spark.storage.lance_io import branch_names
 from omnigraph_spark.storage.locations import join, object_path
 from omnigraph_spark.storage.objects import StoredObject
@@ -40,7 +43,6 @@ log = logging.getLogger(__name__)
 ORPHAN_AGE = timedelta(days=7)  # a staged file younger than this may belong to a writer that is still at work
 _FOLDERS = ("data", "_deletions", "_indices", "_transactions", "_versions")
 _MOST_FENCES = 20
-_NEWEST = (1 << 64) - 1
 
 
 def cleanup_graph(
@@ -57,9 +59,10 @@ def cleanup_graph(
     refuse_schema_change(authority.reader, verb="cleanup")
     refuse_open_records(authority, verb="cleanup")
     survey = Survey(authority.reader, retention, floor=timedelta(seconds=floor))
-    survey.run()
-    if not dry_run and any(row.action == "delete" for row in survey.rows):
-        Deletion(authority.reader, survey, progress).run()
+    with CopyingIO(authority.reader.io, authority.reader.objects) as io:
+        survey.run(io)
+        if not dry_run and any(row.action == "delete" for row in survey.rows):
+            Deletion(authority.reader, survey, io, progress).run()
     report = CleanupReport(authority.reader.root, dry_run, tuple(survey.rows), survey.pins.boundaries)
     log.info("%s", repr(report).split("\n", 1)[0])
     return report
@@ -67,7 +70,7 @@ def cleanup_graph(
 
 @dataclass(slots=True)
 class Survey:
-    """Decides what goes; reads only, each manifest once."""
+    """Decides what goes; reads only, and of each version's manifest at most one copy."""
 
     reader: GraphReader
     retention: Retention
@@ -77,14 +80,17 @@ class Survey:
     sizes: dict[Chain, dict[int, int]] = field(default_factory=dict)  # of version manifests
     now: int = 0
 
-    def run(self) -> None:
+    def run(self, io: CopyingIO) -> None:
         """List what is there first, then what must stay: whatever comes later is not in the list."""
-        self.now = self.reader.io.seams.now_micros()
-        listed = self.reader.objects.walk(self.reader.root)
-        self.pins = PinSurvey(self.reader, self.retention, self.now).run()
+        self.now = io.seams.now_micros()
+        root, objects = self.reader.root, self.reader.objects
+        listed = objects.walk(root)
+        reader = GraphReader(root, io, objects, ManifestStore(root, io=io, objects=objects))
+        self.pins = PinSurvey(reader, self.retention, self.now).run()
         for path in [MANIFEST_DIR, *sorted(self.pins.tables)]:
             below = [o for o in listed if o.name.startswith(f"{path}/")]
-            self._dataset(path, below)
+            self._dataset(io, path, below)
+        io.settle()
         for item in listed:
             if item.name.startswith(f"{STAGING_DIR}/"):
                 self._orphan(item, table="", branch="", what="evidence of a write that ended")
@@ -92,10 +98,10 @@ class Survey:
     def _before(self, item: StoredObject, age: timedelta) -> bool:
         return item.changed < self.now - int(age.total_seconds() * 1_000_000)
 
-    def _dataset(self, path: str, listed: Sequence[StoredObject]) -> None:
+    def _dataset(self, io: CopyingIO, path: str, listed: Sequence[StoredObject]) -> None:
         uri = join(self.reader.root, path)
         try:
-            dataset = self.reader.io.open(uri, table=path)
+            dataset = io.open(uri, table=path)
         except StorageNotFoundError:
             return  # a table that was registered but never made
         forks = branch_names(dataset)
@@ -107,8 +113,7 @@ class Survey:
         chains: list[Chain] = [(path, None), *((path, name) for name, _, _ in forks)]
         users: dict[str, set[tuple[Chain, int]]] = {}
         for chain in chains:
-            opened = dataset if chain[1] is None else self.reader.io.open(branch_uri(uri, chain[1]), table=path)
-            for file, versions in files_by_version(opened).items():
+            for file, versions in io.files_by_version(branch_uri(uri, chain[1])).items():
                 users.setdefault(file, set()).update((chain, v) for v in versions)
         doomed = self._versions(chains, listed)
         self._files(chains, listed, users=users, doomed=doomed)
@@ -142,7 +147,7 @@ class Survey:
             chain = _chain_of(item, chains)
             inside = item.name.removeprefix(f"{_folder(chain)}/")
             top, _, name = inside.partition("/")
-            if top == "_versions" and _version_of(name) is not None:
+            if top == "_versions" and version_of(name) is not None:
                 continue
             used = users.get(f"{root}/{item.name}") or users.get(f"{root}/{_blob_owner(item.name)}") or set()
             stays = sorted(version for owner, version in used if (owner, version) not in doomed)
@@ -188,6 +193,7 @@ class Deletion:
 
     reader: GraphReader
     survey: Survey
+    io: CopyingIO  # what the survey read
     progress: Callable[[str], None] | None = None
 
     def run(self) -> None:
@@ -220,7 +226,8 @@ class Deletion:
     def _fence(self, branch: str) -> None:
         seams = self.reader.io.seams
         for attempt in range(_MOST_FENCES):
-            dataset = self.reader.manifest.open_dataset(branch=branch)
+            # The version the survey saw is at hand; the fence loses if it is not the newest any more.
+            dataset = self._seen(branch) if attempt == 0 else self.reader.manifest.open_dataset(branch=branch)
             with contextlib.suppress(LanceConflictError):
                 fence(self.reader.io, dataset, table=MANIFEST)
                 return
@@ -228,6 +235,9 @@ class Deletion:
         raise StorageError(
             f"Writers on branch {branch!r} were faster {_MOST_FENCES} times; nothing was deleted", retryable=True
         )
+
+    def _seen(self, branch: str) -> lance.LanceDataset:
+        return self.io.open(branch_uri(self.reader.manifest.uri, stored_branch(branch)), table=MANIFEST)
 
 
 _BATCH = 64
@@ -237,16 +247,10 @@ def _folder(chain: Chain) -> str:
     return branch_uri(chain[0], chain[1])
 
 
-def _version_of(name: str) -> int | None:
-    """Return the version a manifest file is of; None for anything else."""
-    digits, _, ending = name.partition(".")
-    return _NEWEST - int(digits) if ending == "manifest" and digits.isdigit() else None
-
-
 def _manifests(chain: Chain, listed: Sequence[StoredObject]) -> Iterator[tuple[int, StoredObject]]:
     prefix = f"{_folder(chain)}/_versions/"
     for item in listed:
-        version = _version_of(item.name.removeprefix(prefix)) if item.name.startswith(prefix) else None
+        version = version_of(item.name.removeprefix(prefix)) if item.name.startswith(prefix) else None
         if version is not None:
             yield version, item
 

@@ -11,6 +11,7 @@ from omnigraph_spark.manifest.boundary import read_boundary
 from omnigraph_spark.manifest.layout import branch_uri
 from omnigraph_spark.manifest.state import GraphState
 from omnigraph_spark.read.snapshot import GraphReader
+from omnigraph_spark.storage.lance_copies import CopyingIO
 from omnigraph_spark.storage.locations import join
 
 _FOR_EVER = timedelta(days=36_500)
@@ -41,7 +42,8 @@ def orphan_check(reader: GraphReader) -> CheckRun:
     exam = Examination("orphans", branch="")
     with Reporting(exam):
         survey = Survey(reader, Retention(older_than=_FOR_EVER), floor=_FOR_EVER)
-        survey.run()
+        with CopyingIO(reader.io, reader.objects) as io:
+            survey.run(io)
         exam.look(len(survey.rows))
         for row in survey.rows:
             if row.orphan:

@@ -1,18 +1,17 @@
-"""Which files the versions of a dataset stand on, which versions names point at, and the fence before a deletion."""
+"""Which version a manifest file is of, which versions names point at, and the fence before a deletion."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import lance
-import pyarrow as pa
 from lance import LanceOperation
 
 from omnigraph_spark.storage.lance_errors import typed
 from omnigraph_spark.storage.lance_io import LanceIO
-from omnigraph_spark.storage.locations import object_path
 
 DETACHED = "d"  # first letter of the manifest of a version outside the lineage
+_NEWEST = (1 << 64) - 1  # manifests are named by the distance to it, so that the newest is listed first
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +23,10 @@ class NamedVersion:
     version: int
 
 
-def files_by_version(dataset: lance.LanceDataset) -> dict[str, set[int]]:
-    """Return, for each file any version of this dataset's own branch refers to, the versions that do.
-
-    Files are named as an object store names them (see ``object_path``); a branch refers to files of its parent too.
-    Lance reads each manifest once for this.
-    """
-    found: dict[str, set[int]] = {}
-    with typed(dataset.uri):
-        rows: pa.Table = dataset.tracked_files().read_all()
-    bases = rows["base_uri"].cast(pa.string()).to_pylist()
-    for base, path, version in zip(bases, rows["path"].to_pylist(), rows["version"].to_pylist(), strict=True):
-        found.setdefault(f"{object_path(base).rstrip('/')}/{path}", set()).add(int(version))
-    return found
+def version_of(name: str) -> int | None:
+    """Return the version a manifest file is of, by its name; None for anything else."""
+    digits, _, ending = name.partition(".")
+    return _NEWEST - int(digits) if ending == "manifest" and digits.isdigit() else None
 
 
 def named_versions(dataset: lance.LanceDataset) -> list[NamedVersion]:

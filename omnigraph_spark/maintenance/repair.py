@@ -152,11 +152,11 @@ def _heal(authority: PublishAuthority, *, branch: str, force: bool) -> RepairRep
     deadline = reader.io.seams.monotonic() + authority.settings.patience
     arm = Arm(reader, authority.sidecars, authority.settings, plan, deadline)
     entry = arm.enter(check=False)
-    recovery = Recovery(reader.io, reader.manifest, authority.sidecars, entry.window, entry.displaced)
+    recovery = Recovery(reader.io, reader.manifest, authority.sidecars, entry.window)
     healing = _Healing(authority, recovery, actor, force)
     try:
-        if entry.displaced is not None:
-            recovery.resolve_all()
+        if entry.window.epoch.owed:
+            recovery.resolve_owed()
         recovery.settled(healing.run)
     finally:
         arm.leave(recovery.window)

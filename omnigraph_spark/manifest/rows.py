@@ -66,6 +66,7 @@ class EpochRow:
     in_window: bool
     claimed_at: int
     actor: str | None = None
+    owed: tuple[str, ...] = ()  # displaced owners whose records nobody has resolved yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ def epoch_row(epoch: EpochRow) -> ManifestRow:
         "in_window": epoch.in_window,
         "actor": epoch.actor,
         "claimed_at": epoch.claimed_at,
+        "owed": list(epoch.owed) or None,
     }
     return ManifestRow(
         f"writer_epoch:{epoch.branch}", WRITER_EPOCH, metadata=compact(details), table_version=epoch.number
@@ -210,7 +212,7 @@ def decode_commit(row: ManifestRow) -> CommitRow:
 def decode_epoch(row: ManifestRow) -> EpochRow:
     """Decode a ``writer_epoch`` row."""
     details = load_json(row.metadata, object_id=row.object_id)
-    claimed = details.get("claimed_at")
+    claimed, owed = details.get("claimed_at"), details.get("owed")
     return EpochRow(
         branch=row.object_id.removeprefix("writer_epoch:"),
         number=row.table_version or 0,
@@ -218,6 +220,7 @@ def decode_epoch(row: ManifestRow) -> EpochRow:
         in_window=details.get("in_window") is True,
         claimed_at=claimed if isinstance(claimed, int) else 0,
         actor=optional_text(details.get("actor")),
+        owed=tuple(str(i) for i in owed) if isinstance(owed, list) else (),
     )
 
 

@@ -51,11 +51,10 @@ class AlreadyCommitted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A window just entered; ``displaced`` names the owner that was taken over."""
+    """A window just entered; its epoch names the displaced owners whose records must be resolved first."""
 
     window: Window
     entered: float
-    displaced: str | None = None
 
 
 @dataclass(slots=True)
@@ -121,19 +120,17 @@ class Arm:
     def _claim(self, manifest: OpenManifest, *, check: bool) -> Entry:
         watch = Watch(self.io, grace=self.settings.grace)
         checked: OpenManifest | None = None
-        displaced: str | None = None
         while True:
             if check and manifest is not checked:
                 self.check(manifest.state)
                 checked = manifest
             epoch = manifest.state.epoch
             if epoch is not None and holds(manifest.state, self.plan.operation_id):
-                return Entry(Window(epoch, manifest), self.io.seams.monotonic(), displaced)
+                return Entry(Window(epoch, manifest), self.io.seams.monotonic())
             if epoch is None or not epoch.in_window or watch.overdue(epoch):
-                displaced = epoch.operation_id if epoch is not None and epoch.in_window else None
                 window = self._send_claim(manifest)
                 if window is not None:
-                    return Entry(window, self.io.seams.monotonic(), displaced)
+                    return Entry(window, self.io.seams.monotonic())
             if self.io.seams.monotonic() >= self.deadline:
                 raise WindowBusyError(
                     f"Branch {self.plan.branch!r} stayed busy for the whole patience of {self.settings.patience:g} s"

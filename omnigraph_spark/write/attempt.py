@@ -85,15 +85,14 @@ class Attempt:
             self.io.counter.count_stage()
         return commit
 
-    def recover_only(self, only: Collection[str] | None = None) -> list[RecoveryResult]:
-        """Enter the window for nothing but recovery, of these records or of all the branch's."""
+    def recover_only(self, records: Collection[str]) -> list[RecoveryResult]:
+        """Enter the window for nothing but recovery, of these records and of the owners it displaces."""
         while True:
             entry = self.arm.enter(check=False)
             recovery = self._recovery(entry)
             try:
                 self.io.seams.hook(Phase.ARM, "claimed")
-                # Whoever takes over answers for the owner it displaced, so then every record counts.
-                return recovery.resolve_all(only if entry.displaced is None else None)
+                return recovery.resolve_owed(also=records)
             except Fenced:
                 log.warning("fenced while recovering operation_id=%s", self.plan.operation_id)
             finally:
@@ -110,7 +109,7 @@ class Attempt:
         self.io.seams.hook(phase, "enter")
 
     def _recovery(self, entry: Entry) -> Recovery:
-        return Recovery(self.io, self.reader.manifest, self.arm.sidecars, entry.window, entry.displaced)
+        return Recovery(self.io, self.reader.manifest, self.arm.sidecars, entry.window)
 
     # -- before effects: whatever happens, the window is given up again ------------------------------------------------
 
@@ -120,9 +119,9 @@ class Attempt:
         recovery = self._recovery(entry)
         with self._leaving(recovery):
             self.io.seams.hook(Phase.ARM, "claimed")
-            if entry.displaced is not None:
+            if entry.window.epoch.owed:
                 self.arm.forget_head_start()
-                recovery.resolve_all()
+                recovery.resolve_owed()
                 self.arm.check(recovery.refold())
         return replace(entry, window=recovery.window)
 
@@ -277,7 +276,7 @@ class Attempt:
         plan = empty_plan(self.io.seams, branch=self.plan.branch, actor=self.plan.actor)
         arm = Arm(self.reader, self.arm.sidecars, self.arm.settings, plan, self.arm.deadline)
         try:
-            Attempt(arm, self.clock).recover_only()
+            Attempt(arm, self.clock).recover_only([self.plan.operation_id])
         except OmnigraphError as e:
             # The next look at our own record says whether it was resolved; somebody else's trouble is not the answer.
             log.warning("recovering operation_id=%s: %s", self.plan.operation_id, e.message)

@@ -60,30 +60,37 @@ class Recovery:
     store: ManifestStore
     sidecars: SidecarStore
     window: Window
-    displaced: str | None = None  # whose window was taken over
 
-    def resolve_all(self, only: Collection[str] | None = None) -> list[RecoveryResult]:
-        """Resolve the branch's records but the owner's own, in name order; bad ones are raised after the good ones."""
+    def resolve_owed(self, also: Collection[str] = ()) -> list[RecoveryResult]:
+        """Resolve the records of displaced owners, OmniGraph's and the named ones, in name order; then nothing is owed.
+
+        Bad ones are raised after the good ones are done, and the debt stays. Our records that are not owed belong to
+        writers that never claimed: they have no effects, and may be alive and waiting for this very window.
+        """
+        owed = self.window.epoch.owed
+        wanted = {*owed, *also}
         results: list[RecoveryResult] = []
         bad: list[RecoveryError] = []
-        for operation_id in self.sidecars.operation_ids():
-            if operation_id == self.window.epoch.operation_id or (only is not None and operation_id not in only):
-                continue
-            record = self.sidecars.examine(operation_id)
+        for record in self._records(None if owed else wanted):
             if isinstance(record, BadRecord):
-                if record.concerns(self.window.state.branch, owner=self.displaced):
+                if record.concerns(self.window.state.branch, owners=owed):
                     bad.append(record.error())
-                continue
-            try:
-                result = self.resolve(record) if record is not None and self._concerns(record) else None
-            except RecoveryError as e:
-                bad.append(e)
-                continue
-            if result is not None:
-                results.append(result)
+            elif self._concerns(record) and (record.operation_id in wanted or not record.is_ours):
+                try:
+                    results.extend(filter(None, [self.resolve(record)]))
+                except RecoveryError as e:
+                    bad.append(e)
         if bad:
             raise RecoveryError("; ".join(e.message for e in bad), hint=bad[0].hint)
+        self.window = self.window.settled()
         return results
+
+    def _records(self, only: Collection[str] | None) -> list[Sidecar | BadRecord]:
+        """Read records but the window owner's own, all at once, in name order."""
+        mine = self.window.epoch.operation_id
+        listed = [i for i in self.sidecars.operation_ids() if i != mine and (only is None or i in only)]
+        read = run_parallel([partial(self.sidecars.examine, i) for i in listed], counter=self.io.counter)
+        return [record for record in read if record is not None]
 
     def resolve(self, record: Sidecar) -> RecoveryResult | None:
         """Resolve one record; None when there was nothing to undo or finish."""

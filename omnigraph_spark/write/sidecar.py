@@ -7,7 +7,7 @@ explicit call; a steady-state write lists it never (INV-11).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from omnigraph_spark.errors import RecoveryError, StorageNotFoundError
@@ -44,9 +44,9 @@ class BadRecord:
     problem: str
     uri: str
 
-    def concerns(self, branch: str, *, owner: str | None = None) -> bool:
+    def concerns(self, branch: str, *, owners: Collection[str] = ()) -> bool:
         """Say whether it stands in the way of a branch: its own, the one whose owner it was, or main if unknown."""
-        return (self.branch or MAIN) == branch or self.operation_id == owner
+        return (self.branch or MAIN) == branch or self.operation_id in owners
 
     def error(self) -> RecoveryError:
         """Return the loud form."""

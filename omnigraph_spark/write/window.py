@@ -4,7 +4,9 @@ States of ``writer_epoch:<branch>``: free (``in_window`` false) → claimed by C
 operation id → free again by the publish's own CAS, or by a release. A claim also rewrites ``graph_head:<branch>``
 unchanged, so it succeeds only if nobody published since the fold it was validated against. An owner that stays silent
 for the grace is taken over by a CAS to number+1: from then on its publish touches a row that moved, and fails. A claim
-names a sidecar that already exists; a takeover recovers every sidecar it lists before it does anything of its own.
+names a sidecar that already exists. A takeover notes the displaced owner in its own claim (``owed``) and resolves that
+record before it does anything of its own; killed before that, the debt passes to the next claim, also over a release.
+Records of writers that only wait never claimed, so they have no effects, and a takeover leaves them alone.
 """
 
 from __future__ import annotations
@@ -55,18 +57,26 @@ class Window:
         """Return the window on a newer manifest version."""
         return Window(self.epoch, manifest)
 
+    def settled(self) -> Window:
+        """Return the window with nothing owed to displaced owners any more."""
+        return replace(self, epoch=replace(self.epoch, owed=()))
+
 
 def claim(io: LanceIO, manifest: OpenManifest, *, operation_id: str, actor: str | None) -> Window:
     """Enter the window by CAS on top of a fold; raises LanceConflictError when somebody was faster."""
     state = manifest.state
-    number = state.epoch.number if state.epoch else 0
+    before = state.epoch
+    owed = before.owed if before else ()
+    if before is not None and before.in_window:
+        owed = (*owed, before.operation_id)
     epoch = EpochRow(
         branch=state.branch,
-        number=number + 1,
+        number=before.number + 1 if before else 1,
         operation_id=operation_id,
         in_window=True,
         claimed_at=io.seams.now_micros(),
         actor=actor,
+        owed=owed,
     )
     return Window(epoch, swap(io, manifest, [epoch_row(epoch)]))
 

@@ -109,6 +109,14 @@ def fold_key(key: str) -> str:
 _BY_KEY: dict[str, Option] = {
     fold_key(spelling): option for option in OPTIONS for spelling in (option.name, *option.aliases)
 }
+
+
+def option_name(key: str) -> str | None:
+    """Return the name of the option a key spells, if there is one."""
+    option = _BY_KEY.get(fold_key(key))
+    return option.name if option is not None else None
+
+
 _STORAGE = re.compile(r"^storage[._-](.+)$", re.IGNORECASE)
 
 _SIZES = {

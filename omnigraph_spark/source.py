@@ -80,7 +80,10 @@ class OmnigraphDataSource(DataSource):
     def schema(self) -> StructType:
         """Resolve and pin the read; its columns are the DataFrame's."""
         plan = self._planned()
-        return spark_schema_of(plan.schema)
+        schema = spark_schema_of(plan.schema)
+        # Over Connect a client learns here, without a job, which version a read would see (read/connect.py).
+        schema[0].metadata.update({key.decode(): value.decode() for key, value in (plan.schema.metadata or {}).items()})
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the pinned plan; a schema given by the user must describe what we return."""

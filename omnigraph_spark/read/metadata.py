@@ -20,6 +20,9 @@ from omnigraph_spark.storage.lance_io import ScanSpec, fragment_infos
 from omnigraph_spark.storage.locations import join
 from omnigraph_spark.storage.parallel import run_parallel
 
+# In the schema of every metadata table: the branch and graph version its moment resolved to.
+BRANCH_KEY, VERSION_KEY = "omnigraph.branch", "omnigraph.graph_version"
+
 _TIME = pa.timestamp("us", tz="UTC")
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -90,7 +93,8 @@ def metadata_rows(reader: GraphReader, moment: Moment, *, table: str) -> pa.Tabl
         "files": lambda: _files(reader, snapshot),
         "recoveries": lambda: _recoveries(reader),
     }
-    return pa.Table.from_pylist(build[table](), schema=SCHEMAS[table])
+    told = {BRANCH_KEY: state.branch, VERSION_KEY: str(snapshot.graph_version)}
+    return pa.Table.from_pylist(build[table](), schema=SCHEMAS[table].with_metadata(told))
 
 
 def _commits(state: GraphState) -> list[dict[str, object]]:

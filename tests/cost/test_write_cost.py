@@ -14,6 +14,8 @@ from tests.cost.meter import SCHEMA, Cost, Meter
 from tests.rig.proxy import CountingProxy
 from tests.rig.proxy_log import serial_hops
 from tests.rig.s3_server import S3Server
+from tests.soundness import assert_sound
+from tests.writer_process import authority_for, stage_plan
 
 # (requests, serial hops) of a whole operation: capture, stage, validate and publish.
 EDGE_MERGE = (40, 28)
@@ -22,15 +24,38 @@ THREE_TABLES = (60, 28)
 DEPTHS = [int(n) for n in os.environ.get("OMNIGRAPH_COST_DEPTHS", "1,10,100").split(",")]
 
 
-@pytest.fixture
-def meter(s3_server: S3Server, bucket: str, proxy: CountingProxy) -> Meter:
-    """A graph with two people and a city."""
-    uri = f"s3://{bucket}/graph"
-    graph = Graph.create(uri, schema=SCHEMA, storage=s3_server.storage_options())
+def small_graph(server: S3Server, proxy: CountingProxy, uri: str) -> Meter:
+    """Create a graph with two people and a city."""
+    graph = Graph.create(uri, schema=SCHEMA, storage=server.storage_options())
     with graph.transaction() as tx:
         tx.append("Person", [{"name": "ann"}, {"name": "ben"}])
         tx.append("City", [{"title": "Rome"}])
-    return Meter(s3_server, proxy, uri)
+    return Meter(server, proxy, uri)
+
+
+@pytest.fixture
+def meter(s3_server: S3Server, bucket: str, proxy: CountingProxy) -> Meter:
+    """A graph of the test's own."""
+    return small_graph(s3_server, proxy, f"s3://{bucket}/graph")
+
+
+@pytest.fixture(scope="module")
+def sweep(s3_server: S3Server) -> dict[str, list[Cost]]:
+    """The costs of three operations at each depth of one history, measured once for all tests about them."""
+    with CountingProxy(s3_server.endpoint) as proxy:
+        meter = small_graph(s3_server, proxy, f"s3://{s3_server.new_bucket()}/graph")
+        graph = meter.graph()
+        costs: dict[str, list[Cost]] = {"merge": [], "append": [], "publish": []}
+        reached = 0
+        for depth in DEPTHS:
+            deepen(meter, commits=depth - reached)
+            reached = depth
+            costs["merge"].append(calmest(meter, lambda: merge_edge(graph)))
+            costs["append"].append(calmest(meter, lambda: append_edge(graph)))
+            costs["publish"].append(published(meter))
+        assert len(meter.graph(direct=True).history()) > reached
+        assert_sound(meter.uri, meter.direct)
+    return costs
 
 
 def merge_edge(graph: Graph) -> Commit | None:
@@ -59,9 +84,26 @@ def deepen(meter: Meter, *, commits: int) -> None:
         graph.merge("Lives", [{"src": "ann", "dst": "Rome"}])
 
 
+def published(meter: Meter) -> Cost:
+    """Stage a row and measure the publish alone."""
+    authority = authority_for(meter.uri, storage=meter.storage)
+    plan = stage_plan(authority, {"node:Person": [str(ULID())]})
+
+    def work() -> None:
+        authority.publish(plan)
+
+    return meter.measure(work)
+
+
 def calmest(meter: Meter, work: Callable[[], Commit | None]) -> Cost:
-    """Measure three times and keep the shortest chain: a busy machine pulls apart requests that were sent together."""
-    return min((meter.measure(work) for _ in range(3)), key=lambda cost: cost.hops)
+    """Measure until two chains are equally long, at most three times, and keep the shortest.
+
+    A busy machine pulls apart requests that were sent together: that never makes a chain shorter.
+    """
+    seen = [meter.measure(work), meter.measure(work)]
+    if seen[0].hops != seen[1].hops:
+        seen.append(meter.measure(work))
+    return min(seen, key=lambda cost: cost.hops)
 
 
 def assert_fit(cost: Cost) -> None:
@@ -71,23 +113,22 @@ def assert_fit(cost: Cost) -> None:
     assert max(cost.opens.values()) == 1, (cost, cost.opens)
 
 
-def test_a_whole_write_is_cheap_and_flat_in_history(meter: Meter) -> None:
+@pytest.mark.parametrize("name", ["merge", "append"])
+def test_a_whole_write_is_cheap_and_flat_in_history(sweep: dict[str, list[Cost]], name: str) -> None:
     """A one-row edge write with endpoint checks costs at most 40 requests and 28 hops, the same at every depth."""
-    graph = meter.graph()
-    costs: dict[str, list[Cost]] = {"merge": [], "append": []}
-    reached = 0
-    for depth in DEPTHS:
-        deepen(meter, commits=depth - reached)
-        reached = depth
-        for name, work in (("merge", merge_edge), ("append", append_edge)):
-            costs[name].append(calmest(meter, lambda work=work: work(graph)))  # type: ignore[misc]
-    for name, found in costs.items():
-        for cost in found:
-            assert (cost.requests, cost.hops) <= EDGE_MERGE, (name, str(cost))
-            assert cost.hops <= EDGE_MERGE[1], (name, str(cost))
-            assert_fit(cost)
-        assert max(c.requests for c in found) - min(c.requests for c in found) <= 3, [str(c) for c in found]
-        assert max(c.hops for c in found) - min(c.hops for c in found) <= 2, [str(c) for c in found]
+    found = sweep[name]
+    for cost in found:
+        assert cost.requests <= EDGE_MERGE[0], str(cost)
+        assert cost.hops <= EDGE_MERGE[1], str(cost)
+        assert_fit(cost)
+    assert max(c.requests for c in found) - min(c.requests for c in found) <= 3, [str(c) for c in found]
+    assert max(c.hops for c in found) - min(c.hops for c in found) <= 2, [str(c) for c in found]
+
+
+def test_a_publish_alone_is_flat_in_history(sweep: dict[str, list[Cost]]) -> None:
+    """The publish path itself keeps the manifest compact: early and late commits ask the same of the store."""
+    found = [cost.requests for cost in sweep["publish"]]
+    assert max(found) - min(found) <= 3, [str(c) for c in sweep["publish"]]
 
 
 def test_more_tables_add_requests_but_no_hops(meter: Meter) -> None:

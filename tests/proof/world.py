@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -188,9 +188,12 @@ class S3Templates:
         return [item["Key"] for page in pages for item in page.get("Contents", [])]
 
     def _copy(self, source: str, target: str, before: str, after: str) -> None:
-        for key in self._keys(source, before):
+        def copy(key: str) -> None:
             origin = {"Bucket": source, "Key": key}
             self._client.copy_object(Bucket=target, Key=after + key.removeprefix(before), CopySource=origin)
+
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(copy, self._keys(source, before)))
 
 
 # -- death -------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from omnigraph_spark.errors import OmnigraphError, OptionError, Outcome, StorageError
+from omnigraph_spark.errors import ConflictError, OmnigraphError, OptionError, Outcome, StorageError
 from omnigraph_spark.manifest.rows import TokenRow
 from omnigraph_spark.schema.catalog import EdgeType, GraphType, NodeType
 from omnigraph_spark.storage.keyhash import U64
@@ -90,8 +90,15 @@ class Draft:
 
     @classmethod
     def capture(cls, authority: PublishAuthority, intent: WriteIntent) -> Draft:
-        """Pin the base."""
-        return cls(authority, authority.open_txn(branch=intent.branch, actor=intent.actor), intent)
+        """Pin the base; refuses one that is not the expected version, as arm does again on the base it lands on."""
+        draft = cls(authority, authority.open_txn(branch=intent.branch, actor=intent.actor), intent)
+        expected, head = intent.expected_version, draft.txn.head
+        actual = head.graph_version if head else 0
+        # A repeat of a write that was applied stays a repeat, whatever has been committed since.
+        if expected is not None and actual != expected and draft.applied() is None:
+            message = f"The graph is at version {actual}, not at the expected {expected}"
+            raise ConflictError(message, expected=expected, actual=actual)
+        return draft
 
     @property
     def io(self) -> LanceIO:

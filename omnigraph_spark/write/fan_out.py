@@ -1,22 +1,26 @@
 """One DataFrame, many tables: a column names the type of each row.
 
 A task keeps each type's rows in a local file and stages one type after the other. Columns that a type does not have
-must be null in its rows; a value there is an error, never dropped.
+must be null in its rows; a value there is an error, never dropped. Faults of all tables leave in one error.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph_spark.errors import OptionError, SchemaError, Violation
+from omnigraph_spark.errors import KeyConflictError, OptionError, SchemaError, ValidationError, Violation
 from omnigraph_spark.schema.catalog import GraphType, nearest
 from omnigraph_spark.write.gate import Faults
 from omnigraph_spark.write.key_runs import Scratch
+from omnigraph_spark.write.operation_check import raise_faults
 from omnigraph_spark.write.spill import RowSpill
-from omnigraph_spark.write.stage import StagedPart, StageJob, stage
+from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode, stage
+
+NO_TABLE = ""  # the table of rows that name no type, or have a value where their type has no column
 
 
 def check_fan_out(types: Sequence[GraphType], columns: pa.Schema, *, column: str) -> None:
@@ -56,14 +60,33 @@ def stage_by_type(
             spill.close()
             yield stage(jobs[name], _narrowed(spill, jobs[name].graph_type, faults))
     if faults.total:
-        some = next(iter(jobs.values()))
-        yield StagedPart(
-            some.target.table_key,
-            some.mode,
-            0,
-            violations=tuple(faults.violations),
-            violation_total=faults.total,
-        )
+        found = tuple(faults.violations)
+        yield StagedPart(NO_TABLE, WriteMode.APPEND, 0, violations=found, violation_total=faults.total)
+
+
+def refuse_strays(parts: Sequence[StagedPart]) -> None:
+    """Raise what all tasks found wrong with rows before they reached a table."""
+    faults = Faults()
+    for part in parts:
+        faults.add(part.violations, total=part.violation_total)
+    raise_faults(faults, what="Rows do not fit the type they name")
+
+
+def one_error(refusals: Sequence[ValidationError]) -> ValidationError:
+    """Return one error with the faults of several tables: all are counted, each table shows some of its own."""
+    if len(refusals) == 1:
+        return refusals[0]
+    # Spark keeps only the text, and that lists a few: in turn from each table, so that no table hides another.
+    turns = itertools.zip_longest(*(error.violations for error in refusals))
+    listed = [violation for turn in turns for violation in turn if violation is not None]
+    total = sum(error.total for error in refusals)
+    only_keys = all(isinstance(error, KeyConflictError) for error in refusals)
+    cls = KeyConflictError if only_keys else ValidationError
+    return cls(
+        f"Rows of several types break their rules: {total} violations",
+        violations=listed[: ValidationError.shown],
+        total=total,
+    )
 
 
 def _split(

@@ -11,25 +11,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from omnigraph_spark.errors import OptionError
+from omnigraph_spark.errors import OptionError, ValidationError
 from omnigraph_spark.options import Options
 from omnigraph_spark.read.request import Target
 from omnigraph_spark.read.snapshot import GraphReader
 from omnigraph_spark.storage.config import StorageConfig
 from omnigraph_spark.write.draft import Draft, WriteIntent
-from omnigraph_spark.write.fan_out import check_fan_out, stage_by_type
+from omnigraph_spark.write.fan_out import NO_TABLE, check_fan_out, one_error, refuse_strays, stage_by_type
 from omnigraph_spark.write.publish import PublishAuthority
 from omnigraph_spark.write.settings import UpkeepLimits, WindowSettings
 from omnigraph_spark.write.spark_stage import arrow_columns, check_columns
 from omnigraph_spark.write.stage import StagedPart, StageJob, WriteMode, stage
 from omnigraph_spark.write.txn import WriteTxn
-from omnigraph_spark.write.unpublished import abort_turn, commit_turn, proved_unpublished
+from omnigraph_spark.write.unpublished import abort_turn, commit_turn, open_turn, proved_unpublished
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +120,8 @@ def begin_write(options: Options, schema: StructType, *, overwrite: bool) -> Gra
         check_columns(jobs[""], schema)
     else:
         check_fan_out(types, arrow_columns(schema), column=type_column)
-    repeated = draft.applied() is not None
-    return GraphWriter(draft.txn.portable(), intent, settings, jobs, type_column, repeated=repeated, cascade=cascade)
+    turn = None if draft.applied() is not None else open_turn(draft.txn.commit_id)
+    return GraphWriter(draft.txn.portable(), intent, settings, jobs, type_column, turn=turn, cascade=cascade)
 
 
 class _Logged:
@@ -151,7 +152,7 @@ class GraphWriter(DataSourceArrowWriter):
         jobs: Mapping[str, StageJob],
         type_column: str | None,
         *,
-        repeated: bool,
+        turn: Path | None,
         cascade: bool,
     ) -> None:
         self.txn = txn
@@ -159,12 +160,12 @@ class GraphWriter(DataSourceArrowWriter):
         self.settings = settings
         self.jobs = dict(jobs)
         self.type_column = type_column
-        self.repeated = repeated
+        self.turn = turn  # the right to publish; None when an earlier run has published this write already
         self.cascade = cascade
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one task's rows; runs on an executor, moves nothing (INV-02)."""
-        if self.repeated:
+        if self.turn is None:
             return StagedMessage(())
         if self.type_column is not None:
             return StagedMessage(tuple(stage_by_type(self.jobs, iterator, column=self.type_column)))
@@ -172,32 +173,46 @@ class GraphWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Validate and publish what the winning tasks staged."""
-        if self.repeated:
+        if self.turn is None:
             log.info("repeated app_id=%s txn_version=%s", self.intent.app_id, self.intent.txn_version)
             return
-        with commit_turn(self.txn.commit_id):
+        with commit_turn(self.turn, commit_id=self.txn.commit_id):
             self._publish(_parts(messages))
 
     def _publish(self, parts: Mapping[str, list[StagedPart]]) -> None:
-        draft, jobs = self._draft(), self._jobs()
+        draft, refusals = self._draft(), list[ValidationError]()
         for key in sorted(parts, key=lambda k: (not k.startswith("node:"), k)):
-            job = jobs[key]
-            if job.mode is WriteMode.DELETE:
-                draft.remove(job, parts[key], cascade=self.cascade)
-            else:
-                draft.add(job, parts[key], strict=job.mode is WriteMode.OVERWRITE)
+            try:
+                self._take_over(draft, key, parts[key])
+            except ValidationError as e:
+                refusals.append(e)  # the other tables are judged too: one error names the faults of all
+        if refusals:
+            raise one_error(refusals)
         draft.publish()
+
+    def _take_over(self, draft: Draft, key: str, parts: Sequence[StagedPart]) -> None:
+        if key == NO_TABLE:
+            refuse_strays(parts)
+            return
+        job = self._jobs()[key]
+        if job.mode is WriteMode.DELETE:
+            draft.remove(job, parts, cascade=self.cascade)
+        else:
+            draft.add(job, parts, strict=job.mode is WriteMode.OVERWRITE)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staged files of a write that is proved not to be published; keep everything otherwise."""
         commit_id = self.txn.commit_id
-        with _Logged(commit_id), abort_turn(commit_id) as alone:
+        if self.turn is None:
+            return  # a repeat stages nothing
+        with _Logged(commit_id), abort_turn(self.turn) as alone:
             draft, jobs = self._draft(), self._jobs()
             if not alone or not proved_unpublished(draft.authority, self.txn):
                 log.warning("abort keeps staged files: commit_id=%s may be published", commit_id)
                 return
             for key, parts in _parts(messages).items():
-                draft.note(jobs[key], parts)
+                if key != NO_TABLE:
+                    draft.note(jobs[key], parts)
             draft.abandon()
 
     def _jobs(self) -> dict[str, StageJob]:

@@ -6,8 +6,10 @@ Registered by value, so that workers need not find the tests.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -28,26 +30,52 @@ class FaultyWriter(GraphWriter):
     committing: bool = False
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit with the fault; ``raise`` and ``exit`` come before or after, ``kill:phase:point`` within."""
+        """Commit with the fault.
+
+        ``raise`` and ``exit`` come before or after; ``kill:phase:point`` within, alone or with the whole driver
+        (``kill driver:``); ``hand over:file`` leaves the commit to whoever reads the file.
+        """
         self.committing = True
-        if self.fault == "raise before":
+        verb, _, rest = self.fault.partition(":")
+        if verb == "raise before":
             raise RuntimeError("the commit failed before it began")
-        if self.fault == "exit before":
+        if verb == "hand over":
+            real = GraphWriter.__new__(GraphWriter)
+            real.__dict__.update({k: v for k, v in self.__dict__.items() if k not in ("fault", "committing")})
+            Path(rest).write_bytes(pickle.dumps((real, list(messages))))
+            raise RuntimeError("the commit is left to another process")
+        if verb == "exit before":
             os._exit(3)
         super().commit(messages)
-        if self.fault == "exit after":
+        if verb == "exit after":
             os._exit(3)
         raise RuntimeError("the answer of the commit was lost")
 
-    def _draft(self) -> Draft:
-        kill = self.fault.removeprefix("kill:") if self.committing and self.fault.startswith("kill:") else None
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort, unless the write belongs to another process by now."""
+        if not self.fault.startswith("hand over:"):
+            super().abort(messages)
 
-        def hook(phase: Phase, point: str) -> None:
-            if f"{phase.value}:{point}" == kill:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def _draft(self) -> Draft:
+        verb, _, point = self.fault.partition(":")
+
+        def hook(phase: Phase, name: str) -> None:
+            if self.committing and verb.startswith("kill") and f"{phase.value}:{name}" == point:
+                for pid in (*(_driver() if verb == "kill driver" else ()), os.getpid()):
+                    os.kill(pid, signal.SIGKILL)
 
         reader = GraphReader.begin(self.txn.root, self.txn.config, seams=Seams(hook=hook))
         return Draft(PublishAuthority(reader, self.settings), self.txn, self.intent)
+
+
+def _driver() -> tuple[int, int]:
+    """Return the application and its Java process, which started the daemon that started this worker."""
+
+    def parent_of(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    java = parent_of(os.getppid())
+    return parent_of(java), java
 
 
 class FaultySource(OmnigraphDataSource):

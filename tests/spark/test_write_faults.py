@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,13 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from omnigraph_spark.options import Scope, parse_options
-from omnigraph_spark.write.spark_writer import GraphWriter, begin_write
-from tests.places import Place, fingerprint, people
+from omnigraph_spark import StorageError, StorageForbiddenError
+from tests.places import Place, people
+from tests.rig.proxy import CountingProxy
+from tests.rig.s3_server import S3Server
 from tests.soundness import assert_sound
 from tests.spark.faulty_source import register_faulty, save_faulty
-from tests.spark.saving import data_files, ids, new_graph, persons, referenced_files, save
-
-ROOT = Path(__file__).parents[2]
+from tests.spark.saving import data_files, ids, new_graph, persons, referenced_files, refused, save
 
 
 @pytest.fixture
@@ -44,10 +42,9 @@ def test_a_commit_whose_answer_is_lost_keeps_its_data(spark: SparkSession, graph
     register_faulty(spark)
     fails(lambda: save_faulty(persons(spark, "bob", "cy", partitions=2), graph.uri, fault=fault, node="Person"))
     assert ids(graph) == ["ann", "bob", "cy"]
-    assert spark.read.format("omnigraph").option("node", "Person").load(graph.uri).count() == 3
     assert data_files(graph) == referenced_files(graph)
-    graph.open().recover()
-    save(persons(spark, "dee"), graph, node="Person")
+    graph.open(window_grace=0.2).append("Person", people("dee"))
+    graph.open(window_grace=0.2).recover()
     assert ids(graph) == ["ann", "bob", "cy", "dee"]
     assert_sound(graph)
 
@@ -60,7 +57,7 @@ def test_a_commit_that_never_began_leaves_no_file(spark: SparkSession, graph: Pl
     fails(lambda: save_faulty(persons(spark, "bob", "cy", partitions=2), graph.uri, fault=fault, node="Person"))
     assert ids(graph) == ["ann"]
     assert data_files(graph) == before == referenced_files(graph)
-    save(persons(spark, "bob"), graph, node="Person")
+    graph.open().append("Person", people("bob"))
     assert ids(graph) == ["ann", "bob"]
     assert_sound(graph)
 
@@ -74,91 +71,34 @@ def test_a_commit_killed_in_the_window_is_resolved_by_the_next_write(
     frame = persons(spark, "bob", "cy", partitions=2)
     fails(lambda: save_faulty(frame, graph.uri, fault=f"kill:{point}", node="Person"))
     assert len(data_files(graph)) == 3
-    save(persons(spark, "dee"), graph, node="Person", windowGrace="1")
+    assert len(list((Path(graph.uri) / "__recovery").iterdir())) == 1
+    graph.open(window_grace=0.2).append("Person", people("dee"))
     rolled_forward = point != "arm:claimed"
     assert ids(graph) == (["ann", "bob", "cy", "dee"] if rolled_forward else ["ann", "dee"])
     assert_sound(graph)
 
 
-def test_abort_never_raises(spark: SparkSession, graph: Place) -> None:
-    """Abort of a graph that is gone, or of messages it cannot understand, logs and returns; nothing is deleted."""
-    options = parse_options({"path": graph.uri, "node": "Person"}, scope=Scope.WRITE)
-    writer = begin_write(options, persons(spark, "x").schema, overwrite=False)
-    message = writer.write(iter(people("bob").to_batches()))
-    before = fingerprint(graph.uri)
-    hidden = Path(graph.uri).rename(graph.uri + "-hidden")
-    writer.abort([message, None])
-    hidden.rename(graph.uri)
-    broken = Path(graph.uri) / "__recovery" / "01ARZ3NDEKTSV4RRFFQ69G5FAV.json"
-    broken.parent.mkdir(exist_ok=True)
-    broken.write_text("{")
-    writer.abort([message, None])
-    broken.unlink()
-    assert fingerprint(graph.uri) == before
-    assert isinstance(writer, GraphWriter)
-    writer.abort([message, None])
-    assert data_files(graph) == referenced_files(graph)
-    assert_sound(graph)
-
-
-def test_abort_never_raises_without_permission(
-    spark: SparkSession, s3_root: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When the store forbids everything, the abort of a failed save stays silent and keeps the files."""
-    place = new_graph(s3_root)
-    given = {"path": place.uri, "node": "Person", **place.options()}
-    writer = begin_write(parse_options(given, scope=Scope.WRITE), persons(spark, "x").schema, overwrite=False)
-    message = writer.write(iter(people("bob").to_batches()))
-    forbidden = {**given, "storage.secret_access_key": "wrong"}
-    stranger = parse_options(forbidden, scope=Scope.WRITE)
-    from dataclasses import replace
-
-    from omnigraph_spark.storage.config import StorageConfig
-
-    writer.txn = replace(writer.txn, config=StorageConfig.resolve(stranger.storage))
-    writer.abort([message])
+def test_a_save_without_permission(spark: SparkSession, guarded_s3: S3Server) -> None:
+    """A reader's save is refused by the store when a task writes: a typed error, and nothing changed."""
+    place = new_graph(Place(f"s3://{guarded_s3.new_bucket()}/graph", guarded_s3.storage_options()))
+    reader = replace(place, storage=guarded_s3.storage_options(identity="reader"))
+    error = refused(
+        place, StorageForbiddenError, lambda: save(persons(spark, "bob"), reader, node="Person"), match="graph/nodes/"
+    )
+    assert not error.retryable
+    save(persons(spark, "bob"), place, node="Person")
+    assert ids(place) == ["bob"]
     assert_sound(place)
 
 
-ABORTS_FIRST = """
-import pickle, sys
-writer, messages = pickle.loads(bytes.fromhex(sys.stdin.readline().strip()))
-from omnigraph_spark.errors import ConflictError
-try:
-    writer.commit(messages)
-    print("committed")
-except ConflictError as error:
-    print(error.code, error.outcome.value)
-"""
-
-
-def test_a_commit_that_outlives_its_abort_cannot_publish(spark: SparkSession, graph: Place) -> None:
-    """INV-10: abort deletes files only after no process can commit them: one that begins later is refused."""
-    options = parse_options({"path": graph.uri, "node": "Person"}, scope=Scope.WRITE)
-    writer = begin_write(options, persons(spark, "x").schema, overwrite=False)
-    message = writer.write(iter(people("bob").to_batches()))
-    import pickle
-
-    order = pickle.dumps((writer, [message])).hex()
-    writer.abort([message])
-    done = subprocess.run(
-        [sys.executable, "-c", ABORTS_FIRST], input=order, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["OG-CONFLICT", "not_committed"]
-    assert ids(graph) == ["ann"]
-    assert_sound(graph)
-
-
-def test_abort_keeps_the_files_of_a_commit_that_still_runs(spark: SparkSession, graph: Place) -> None:
-    """INV-10: a driver that stops waiting for a commit calls abort beside it; the commit still finds its files."""
-    from omnigraph_spark.write.unpublished import commit_turn
-
-    options = parse_options({"path": graph.uri, "node": "Person"}, scope=Scope.WRITE)
-    writer = begin_write(options, persons(spark, "x").schema, overwrite=False)
-    message = writer.write(iter(people("bob").to_batches()))
-    with commit_turn(writer.txn.commit_id):
-        writer.abort([message])
-    assert len(data_files(graph)) == 2
-    writer.commit([message])
-    assert ids(graph) == ["ann", "bob"]
-    assert_sound(graph)
+def test_a_save_to_a_full_store(spark: SparkSession, s3_root: Place, proxy: CountingProxy) -> None:
+    """No space for data files: a typed error and nothing changed; with space again the same save goes through."""
+    place = new_graph(s3_root)
+    crowded = replace(place, storage={**place.storage, "endpoint": proxy.endpoint})
+    proxy.fail(status=507, times=1_000, key="/data/")
+    refused(place, StorageError, lambda: save(persons(spark, "bob"), crowded, node="Person"), match="graph/nodes/")
+    assert proxy.wait_fired()
+    proxy.heal()
+    save(persons(spark, "bob"), crowded, node="Person")
+    assert ids(place) == ["bob"]
+    assert_sound(place)

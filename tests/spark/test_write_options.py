@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from omnigraph_spark import ConflictError, NotFoundError, OmnigraphError, OptionError, SchemaError, ValidationError
+from omnigraph_spark import (
+    ConflictError,
+    Graph,
+    NotFoundError,
+    OmnigraphError,
+    OptionError,
+    SchemaError,
+    ValidationError,
+)
 from omnigraph_spark.errors import typed_errors
 from omnigraph_spark.read.snapshot import Moment
 from tests.places import Place
 from tests.soundness import assert_sound
-from tests.spark.saving import commits, ids, new_graph, persons, refused, save, witnessed
+from tests.spark.saving import (
+    PERSON,
+    commits,
+    data_files,
+    ids,
+    new_graph,
+    persons,
+    referenced_files,
+    refused,
+    save,
+    witnessed,
+)
 
 
 @pytest.fixture
@@ -48,19 +68,41 @@ def test_who_and_why_land_in_the_commit(spark: SparkSession, graph: Place) -> No
     assert_sound(graph)
 
 
-def test_the_expected_version(spark: SparkSession, graph: Place) -> None:
-    """ExpectedVersion lets a write through at that version and refuses it, retryable, at any other."""
+def test_the_expected_version(spark: SparkSession, graph: Place, tmp_path: Path) -> None:
+    """ExpectedVersion lets a write through at that version and refuses it, retryable, at any other, before any task."""
     seen = graph.open(read_only=True).version
-    save(persons(spark, "ann"), graph, node="Person", expectedVersion=seen)
-    error = refused(
-        graph,
-        ConflictError,
-        lambda: save(persons(spark, "bob"), graph, node="Person", expectedVersion=seen),
-        match="expected",
-    )
-    assert error.retryable
+    save(persons(spark, "ann"), graph, node="Person", expectedVersion=seen, txnAppId="job", txnVersion=1)
+    late = witnessed(persons(spark, "bob"), tmp_path / "ran")
+    for expected in (seen, seen + 99):
+        error = refused(
+            graph,
+            ConflictError,
+            _saving(late, graph, {"node": "Person", "expectedVersion": expected}),
+            match="expected",
+        )
+        assert error.retryable
+    assert not (tmp_path / "ran").exists()
+    # A repeat of what was applied is one, whatever version it expected.
+    save(persons(spark, "ann"), graph, node="Person", expectedVersion=seen, txnAppId="job", txnVersion=1)
     save(persons(spark, "bob"), graph, node="Person", expectedVersion=graph.open(read_only=True).version)
     assert ids(graph) == ["ann", "bob"]
+    assert_sound(graph)
+
+
+def test_the_expected_version_is_checked_again_at_the_end(spark: SparkSession, graph: Place) -> None:
+    """A commit that lands while the tasks run makes the expectation wrong, and the save is refused."""
+    seen = graph.open(read_only=True).version
+    uri = graph.uri
+
+    def overtaken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        Graph.open(uri).append("Person", [{"name": "first"}])
+        yield from batches
+
+    frame = persons(spark, "second").mapInArrow(overtaken, PERSON)
+    with pytest.raises(ConflictError, match=f"not at the expected {seen}"):
+        save(frame, graph, node="Person", expectedVersion=seen)
+    assert ids(graph) == ["first"]
+    assert data_files(graph) == referenced_files(graph)
     assert_sound(graph)
 
 

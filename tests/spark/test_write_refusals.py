@@ -125,3 +125,35 @@ def test_faults_of_all_tasks_are_reported_together(spark: SparkSession, graph: P
     assert "and 40 more" in error.message
     save(persons(spark, "after many"), graph, node="Person")
     assert_sound(graph)
+
+
+FAULTS_OF_MANY_TABLES = """
+    select * from values
+        ('Person', null, 'ann', null, null, null), ('Person', null, 'bob', null, null, null),
+        ('Knows', 'k1', null, null, 'ann', null), ('Knows', 'k2', null, null, 'bob', null),
+        ('Note', 'n1', null, null, null, null), ('Nte', 'n2', null, 'text', null, null)
+    as t(kind, id, name, text, src, dst)
+"""
+
+
+def test_faults_of_all_tables_are_reported_together(spark: SparkSession, graph: Place) -> None:
+    """One error counts and lists the faults of every table of a save, and of rows that name no table, in order."""
+    frame = spark.sql(FAULTS_OF_MANY_TABLES).repartition(3, "kind", "name", "id")
+    error = refused(graph, ValidationError, lambda: save(frame, graph, typeColumn="kind"), match="6 violations")
+    listed = error.message.splitlines()[1:]
+    expected = ["(id 'k1'): is null", "(id 'k2'): is null", "(id 'n1'): is null", "the type 'Nte'"]
+    expected += ["Person 'ann' already exists", "Person 'bob' already exists"]
+    assert len(listed) == len(expected)
+    assert all(text in line for text, line in zip(expected, listed, strict=True)), listed
+    for type_name in ("Person", "Knows", "Note"):
+        assert data_files(graph, type_name) == referenced_files(graph, type_name)
+
+
+def test_no_table_hides_the_faults_of_another(spark: SparkSession, graph: Place) -> None:
+    """A table with more faults than are listed leaves room for those of the other."""
+    many = "select 'Note' as kind, concat('n', id) as id, string(null) as name, string(null) as text from range(50)"
+    few = "select 'Person', string(null), 'ann', string(null)"
+    frame = spark.sql(f"{many} union all {few}")
+    error = refused(graph, ValidationError, lambda: save(frame, graph, typeColumn="kind"), match="51 violations")
+    assert "Person 'ann' already exists" in error.message
+    assert "and 31 more" in error.message

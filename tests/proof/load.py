@@ -41,6 +41,7 @@ class Size:
     threads: int
     seconds: float
     kill_every: float
+    kills: int = 0  # go on until there were so many
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Fleet:
     size: Size
     notes: Path
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)  # by process id
     started: int = 0
     kills: int = 0
 
@@ -64,7 +66,14 @@ class Fleet:
             "name": f"p{self.started}",
             "notes": str(self.notes),
         }
-        self.running.append(subprocess.Popen([sys.executable, "-m", "tests.proof.load", "--writer", json.dumps(order)]))
+        process = subprocess.Popen([sys.executable, "-m", "tests.proof.load", "--writer", json.dumps(order)])
+        self.names[process.pid] = f"p{self.started}"
+        self.running.append(process)
+
+    def at_work(self) -> bool:
+        """Say whether every process has been told of a write: starting one takes long on a busy machine."""
+        told = {path.name.split("-")[0] for path in self.notes.glob("*.log") if "\ntold" in path.read_text()}
+        return told >= {self.names[process.pid] for process in self.running}
 
     def kill_one(self, rng: random.Random) -> None:
         """Kill a writer process and start another."""
@@ -151,10 +160,10 @@ def run_load(site: Site, size: Size, *, seed: int = 1) -> dict[str, object]:
         begun = time.monotonic()
         next_kill = begun + size.kill_every
         try:
-            while time.monotonic() < begun + size.seconds:
+            while time.monotonic() < begun + size.seconds or fleet.kills < size.kills:
                 watch.look()
-                if time.monotonic() >= next_kill:
-                    next_kill += size.kill_every
+                if time.monotonic() >= next_kill and fleet.at_work():
+                    next_kill = time.monotonic() + size.kill_every
                     fleet.kill_one(rng)
                 time.sleep(0.2)
         finally:

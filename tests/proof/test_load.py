@@ -10,7 +10,7 @@ from tests.proof.world import Site
 def test_killed_writers_lose_nothing_and_block_nobody(s3_root: Place) -> None:
     """Eight writers in two processes on S3, one killed every few seconds: what was told is true, the graph is sound."""
     site = Site(s3_root.uri, s3_root.storage, SETTINGS)
-    figures = run_load(site, Size(processes=2, threads=4, seconds=14.0, kill_every=5.0))
+    figures = run_load(site, Size(processes=2, threads=4, seconds=8.0, kill_every=3.0, kills=2))
     print(figures)
-    assert int(str(figures["rows"])) >= 8
+    assert int(str(figures["rows"])) >= 3  # one of each process that was at work before a kill
     assert int(str(figures["kills"])) >= 2

@@ -24,8 +24,10 @@ $(READY): pyproject.toml .ci/constraints.txt
 demo: $(READY) ## create a graph in a local directory and read it with Spark
 	@$(WITH_JAVA) $(PY) examples/01_create_and_read.py
 
-test: $(READY) ## run all tests (ARGS="-k name" to choose)
-	@$(WITH_JAVA) $(PY) -m pytest $(ARGS)
+# Two processes, each with its own Spark and S3 server. WORKERS=0 runs all in one, for a debugger.
+WORKERS ?= 2
+test: $(READY) ## run all tests (ARGS="-k name" to choose, WORKERS=2)
+	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(READY) ## check style and formatting
 	@$(VENV)/bin/ruff check .

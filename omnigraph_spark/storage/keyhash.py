@@ -39,15 +39,18 @@ def hash_text(column: pa.Array | pa.ChunkedArray) -> U64:
         padded[: last - first] = np.frombuffer(data, dtype=np.uint8)[first:last]
     words = np.ndarray(shape=(last - first + 1,), dtype="<u8", buffer=padded, strides=(1,))
     state = (lengths.astype(np.uint64) + np.uint64(1)) * _SEED
-    at, left = starts - first, lengths.copy()
+    at, left = starts - first, lengths
+    # Words that every value fills need neither a mask nor a choice of rows; keys are often all of one length.
+    for _ in range(int(lengths.min()) // 8):
+        state = _mixed(state ^ words[at])
+        at, left = at + 8, left - 8
     live = np.flatnonzero(left > 0)
     while len(live):
         keep = np.minimum(left[live], 8).astype(np.uint64) * np.uint64(8)
         word = words[at[live]] & (_ALL >> (np.uint64(64) - keep))
         state[live] = _mixed(state[live] ^ word)
-        at[live] += 8
-        left[live] -= 8
-        live = live[left[live] > 0]
+        live = live[left[live] > 8]
+        at, left = at + 8, left - 8
     return _mixed(state ^ (state >> np.uint64(29)))
 
 
@@ -71,7 +74,13 @@ def distinct(hashes: U64) -> U64:
 
 
 def _mixed(state: U64) -> U64:
-    state = (state ^ (state >> np.uint64(32))) * _MIX
-    state = (state ^ (state >> np.uint64(29))) * _FINISH
-    mixed: U64 = state ^ (state >> np.uint64(32))
+    """Mix words, in one new array and one for the shifts: these columns are large, and allocation is what costs."""
+    mixed: U64 = state >> np.uint64(32)
+    mixed ^= state
+    mixed *= _MIX
+    shifted = mixed >> np.uint64(29)
+    mixed ^= shifted
+    mixed *= _FINISH
+    np.right_shift(mixed, np.uint64(32), out=shifted)
+    mixed ^= shifted
     return mixed

@@ -11,6 +11,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import lance
 import pyarrow as pa
@@ -21,6 +22,7 @@ from lance.lance import RowIdSequence
 from omnigraph_spark.errors import StorageError
 from omnigraph_spark.storage.lance_errors import typed
 from omnigraph_spark.storage.lance_io import LanceIO
+from omnigraph_spark.storage.parallel import run_parallel
 
 # pylance 14 cannot read back a Rewrite transaction of an indexed table: its RewrittenIndex lacks defaults for three
 # fields the reader does not pass. A constructor that accepts their absence changes nothing else.
@@ -124,17 +126,13 @@ class RemovedRows:
 
 def remove_rows(dataset: lance.LanceDataset, offsets: Mapping[int, Sequence[int]]) -> RemovedRows:
     """Write one deletion file per fragment. One owner per fragment: a second file for one fragment would be lost."""
-    updated: list[FragmentMetadata] = []
-    emptied: list[int] = []
     by_id = {f.fragment_id: f for f in dataset.get_fragments()}
+    chosen = sorted(offsets)
     with typed(dataset.uri):
-        for fragment_id in sorted(offsets):
-            after = by_id[fragment_id].delete_rows(list(offsets[fragment_id]))
-            if after is None:
-                emptied.append(fragment_id)
-            else:
-                updated.append(after if isinstance(after, FragmentMetadata) else after.metadata)
-    return RemovedRows(tuple(updated), tuple(emptied))
+        after = run_parallel([partial(by_id[n].delete_rows, offsets[n]) for n in chosen])
+    left = [a if a is None or isinstance(a, FragmentMetadata) else a.metadata for a in after]
+    emptied = tuple(n for n, a in zip(chosen, left, strict=True) if a is None)
+    return RemovedRows(tuple(a for a in left if a is not None), emptied)
 
 
 def delete_operation(removed: RemovedRows) -> LanceOperation.BaseOperation:

@@ -16,6 +16,7 @@ import numpy as np
 
 from omnigraph_spark.errors import ConflictError, DriftError, RecoveryError
 from omnigraph_spark.storage import lance_commit
+from omnigraph_spark.storage.keyhash import distinct
 from omnigraph_spark.storage.lance_commit import TableTransaction, transactions_between
 from omnigraph_spark.storage.lance_errors import LanceConflictError
 from omnigraph_spark.storage.lance_io import LanceIO, ScanSpec, fragment_infos
@@ -196,8 +197,8 @@ def current_addresses(io: LanceIO, head: TableHead, rows: RowIds) -> np.ndarray[
         hit = wanted[np.minimum(at, len(wanted) - 1)] == ids
         found.append(batch.column("_rowaddr").to_numpy()[hit])
     addresses = np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
-    if len(addresses) != len(np.unique(wanted)):
-        missing = len(np.unique(wanted)) - len(addresses)
+    missing = len(distinct(wanted)) - len(addresses)
+    if missing:
         raise ConflictError(
             f"{head.pin.table_key}: {missing} rows to change were removed by another commit",
             table_key=head.pin.table_key,

@@ -68,9 +68,11 @@ def tuple_hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> U64:
 class RowGate:
     """Admits input batches of one type."""
 
-    def __init__(self, graph_type: GraphType, *, scratch: Scratch, seams: Seams) -> None:
+    def __init__(self, graph_type: GraphType, *, scratch: Scratch, seams: Seams, note_ids: bool = True) -> None:
+        """Admit rows; ``note_ids`` is off where the caller indexes the ids anyway and brings its own ``ids``."""
         self._type = graph_type
         self._seams = seams
+        self._note_ids = note_ids
         self.rows = 0
         self.faults = Faults()
         self.all_fresh = True
@@ -122,7 +124,8 @@ class RowGate:
     def _note(self, rows: pa.RecordBatch, *, fresh: bool) -> None:
         if not fresh:
             self.all_fresh = False
-            self.ids.add(hash_text(rows.column("id")))
+            if self._note_ids:
+                self.ids.add(hash_text(rows.column("id")))
             self.few_ids.add(rows.column("id"))
         for columns, keys in zip(self._type.unique, self.uniques, strict=True):
             keys.add(tuple_hashes(rows, columns))

@@ -63,6 +63,37 @@ class Scratch:
         return np.memmap(path, dtype=values.dtype, mode="r")
 
 
+class Sieve:
+    """Rules most foreign hashes out before they are searched for: a bit for each 27-bit prefix, so always 16 MiB.
+
+    A table is usually much larger than what a task writes, so nearly all of its keys end here at a few instructions
+    each. Up to some twenty million keys the sieve stops most of the others; beyond that it stops fewer, and only time
+    is lost.
+    """
+
+    _FEW = 1 << 14  # keys; searching among so few is faster than filling the sieve
+
+    def __init__(self, runs: Sequence[U64]) -> None:
+        self._bits: NDArray[np.uint8] | None = None
+        if sum(len(run) for run in runs) > self._FEW:
+            self._bits = np.zeros(1 << 24, dtype=np.uint8)
+            for run in runs:
+                byte, bit = self._place(run)
+                np.bitwise_or.at(self._bits, byte, bit)
+
+    def likely(self, hashes: U64) -> Positions:
+        """Return the indices of hashes that may be among the keys: all that are, and a few that are not."""
+        if self._bits is None:
+            return np.arange(len(hashes))
+        byte, bit = self._place(hashes)
+        return np.flatnonzero(self._bits[byte] & bit)
+
+    @staticmethod
+    def _place(hashes: U64) -> tuple[Positions, NDArray[np.uint8]]:
+        bit = np.left_shift(np.uint8(1), (hashes >> np.uint64(37)).astype(np.uint8) & np.uint8(7), dtype=np.uint8)
+        return (hashes >> np.uint64(40)).view(np.int64), bit
+
+
 class KeyRuns:
     """The hashes of one key of a task's rows, and optionally at which row each was."""
 
@@ -75,6 +106,7 @@ class KeyRuns:
         self._rows = 0
         self.runs: list[U64] = []
         self._at: list[Positions] = []
+        self._sieve: Sieve | None = None
 
     def add(self, hashes: U64) -> None:
         """Note the keys of the next rows."""
@@ -97,20 +129,22 @@ class KeyRuns:
 
         The second is the row's position when positions are kept, else its slot counted over all runs.
         """
-        order = np.argsort(hashes)
+        if self._sieve is None:
+            self._sieve = Sieve(self.runs)
+        likely = self._sieve.likely(hashes)
+        order = likely[np.argsort(hashes[likely])]
         wanted = hashes[order]
         asked: list[Positions] = []
         found: list[Positions] = []
         before = 0
         for number, run in enumerate(self.runs):
             low = np.searchsorted(run, wanted, side="left")
-            if self._distinct:
-                hit = run[np.minimum(low, len(run) - 1)] == wanted
-                slots, times = low[hit], hit.astype(np.int64)
-            else:
-                high = np.searchsorted(run, wanted, side="right")
-                slots, times = _ranges(low, high), high - low
-            asked.append(np.repeat(order, times))
+            hit = np.flatnonzero(run[np.minimum(low, len(run) - 1)] == wanted)
+            slots, places = low[hit], order[hit]
+            if not self._distinct:
+                high = np.searchsorted(run, wanted[hit], side="right")
+                slots, places = _ranges(slots, high), np.repeat(places, high - slots)
+            asked.append(places)
             found.append(self._at[number][slots] if self._positions else slots + before)
             before += len(run)
         none = np.empty(0, dtype=np.int64)
@@ -119,10 +153,11 @@ class KeyRuns:
     def _cut(self) -> None:
         if not self._waiting_rows:
             return
+        self._sieve = None
         hashes = np.concatenate(self._waiting)
         at: Positions = np.empty(0, dtype=np.int64)
         if self._positions:
-            order = np.argsort(hashes, kind="stable")
+            order = np.argsort(hashes)
             at = (order + self._rows).astype(np.int64)
             run = hashes[order]
         else:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from omnigraph_spark.storage.keyhash import distinct
+
 U64 = NDArray[np.uint64]
 
 
@@ -81,11 +83,9 @@ class RowIds:
 
 def offsets_by_fragment(addresses: U64) -> dict[int, list[int]]:
     """Group row addresses into fragment id → offsets: one owner per fragment."""
-    fragments = (addresses >> np.uint64(32)).astype(np.int64)
-    offsets = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    order = np.argsort(fragments, kind="stable")
-    fragments, offsets = fragments[order], offsets[order]
+    ordered = distinct(addresses)
+    fragments, offsets = ordered >> np.uint64(32), ordered & np.uint64(0xFFFFFFFF)
     cuts = np.flatnonzero(np.diff(fragments)) + 1
     groups = np.split(offsets, cuts) if len(offsets) else []
     firsts = fragments[np.concatenate([[0], cuts])] if len(offsets) else []
-    return {int(f): np.unique(g).tolist() for f, g in zip(firsts, groups, strict=True)}
+    return {int(f): g.tolist() for f, g in zip(firsts, groups, strict=True)}

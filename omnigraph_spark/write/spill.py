@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -113,9 +114,10 @@ class TextIndex:
 
     def take(self, positions: Positions) -> pa.Array:
         """Return the texts at ascending positions."""
-        chunk = np.searchsorted(self._starts, positions, side="right") - 1
+        cuts = [*np.searchsorted(positions, self._starts).tolist(), len(positions)]
         parts: list[pa.Array] = []
-        for number in np.unique(chunk):
-            inside = positions[chunk == number] - self._starts[number]
-            parts.append(self._chunks[number].take(pa.array(inside)))
+        for number, (low, high) in enumerate(itertools.pairwise(cuts)):
+            if low < high:
+                inside = positions[low:high] - self._starts[number]
+                parts.append(self._chunks[number].take(pa.array(inside)))
         return pa.concat_arrays(parts) if parts else pa.array([], pa.string())

@@ -94,19 +94,19 @@ def stage(job: StageJob, batches: Iterable[pa.RecordBatch], *, io: LanceIO | Non
     """Stage the rows of one task."""
     io = io if io is not None else LanceIO(job.config)
     with Scratch() as scratch:
-        task = _Task(job, io, scratch)
+        task = _Task(job, io, scratch, note_ids=job.mode is not WriteMode.MERGE)
         if job.mode is WriteMode.DELETE:
             return task.delete(batches)
         return task.merge(batches) if job.mode is WriteMode.MERGE else task.insert(batches)
 
 
 class _Task:
-    def __init__(self, job: StageJob, io: LanceIO, scratch: Scratch) -> None:
+    def __init__(self, job: StageJob, io: LanceIO, scratch: Scratch, *, note_ids: bool = True) -> None:
         self.job = job
         self.io = io
         self.scratch = scratch
         self.schema = table_arrow_schema(job.graph_type)
-        self.gate = RowGate(job.graph_type, scratch=scratch, seams=io.seams)
+        self.gate = RowGate(job.graph_type, scratch=scratch, seams=io.seams, note_ids=note_ids)
         self.checks = BaseChecks(io, job.graph_type, self.gate, scratch, target=job.target, ends=job.ends)
 
     def insert(self, batches: Iterable[pa.RecordBatch]) -> StagedPart:
@@ -140,8 +140,7 @@ class _Task:
             return self._merge_fresh(kept)
         index.close()
         keep = last_of_each(index) if self.job.last_wins else None
-        if keep is not None:
-            self.gate.ids = self._distinct_ids(kept)
+        self.gate.ids = index.keys if keep is None else self._distinct_ids(kept)
         found = matching(self.io, self.job.target, index, few=self.gate.few_ids, scratch=self.scratch)
         run_parallel([found.look_up, self.checks.resolve_ends, self.checks.find_unique], counter=self.io.counter)
         replacing = self._write(found.select(kept.batches(), existing=True, keep=keep))

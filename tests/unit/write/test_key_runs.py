@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omnigraph_spark.storage.keyhash import U64
 from omnigraph_spark.write import key_runs
 from omnigraph_spark.write.evidence import contained
-from omnigraph_spark.write.key_runs import KeyRuns, Scratch, repeated
+from omnigraph_spark.write.key_runs import KeyRuns, Scratch, Sieve, repeated
 
 few = st.lists(st.integers(0, 12), max_size=40)
 parts = st.lists(few, max_size=5)
@@ -94,6 +94,17 @@ def test_distinct_runs_hold_each_key(scratch: Scratch, rows: list[list[int]], as
     assert set(np.concatenate([u64([]), *keys.runs]).tolist()) == set(u64(sorted(flat)).tolist())
     assert all((run[1:] > run[:-1]).all() for run in keys.runs)
     assert contained(u64(asked), keys.runs).tolist() == [wanted in flat for wanted in asked]
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_the_sieve_keeps_every_key_and_stops_most_others(count: int) -> None:
+    """No key of ours is ever ruled out; of the others, few get through once there are enough keys to sieve."""
+    numbers = np.random.default_rng(7).integers(0, np.iinfo(np.uint64).max, 2 * count, dtype=np.uint64, endpoint=True)
+    ours, others = np.sort(numbers[:count]), numbers[count:]
+    sieve = Sieve([ours[: count // 3], ours[count // 3 :]])
+    assert sieve.likely(ours).tolist() == list(range(count))
+    passed = len(sieve.likely(others))
+    assert passed < count / 100 if count > 1000 else passed == count
 
 
 def test_memory_holds_one_run(scratch: Scratch) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
 
 from omnigraph_spark import Graph, OmnigraphError
 from omnigraph_spark.errors import typed_errors
+from omnigraph_spark.source import OmnigraphDataSource
 from tests.places import Place
 from tests.soundness import assert_sound
 
@@ -40,6 +42,22 @@ def save(frame: DataFrame, place: Place, *, mode: str = "append", **options: Any
     given = {name: str(value) for name, value in options.items()}
     with typed_errors():
         frame.write.format("omnigraph").options(**place.options(), **given).mode(mode).save(place.uri)
+
+
+def save_here(frame: DataFrame, place: Place, *, mode: str = "append", **options: Any) -> None:
+    """Do in this process what Spark does with a save of one partition: plan, task, commit, and abort when that fails.
+
+    A Python worker ends with its first error, so a save that must fail costs Spark several starts of Python.
+    """
+    given = {name: str(value) for name, value in options.items()}
+    source = OmnigraphDataSource({"path": place.uri, **place.options(), **given})
+    writer = source.writer(frame.schema, mode == "overwrite")
+    messages: list[WriterCommitMessage | None] = [writer.write(iter(frame.toArrow().to_batches()))]
+    try:
+        writer.commit(messages)
+    except BaseException:
+        writer.abort(messages)
+        raise
 
 
 def persons(spark: SparkSession, *names: str, age: int | None = None, partitions: int = 1) -> DataFrame:

@@ -127,7 +127,8 @@ from pyspark.sql import SparkSession
 import omnigraph_spark as og
 from omnigraph_spark.errors import typed_errors
 
-spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 uri, seen = sys.argv[1], []
 graph = og.Graph.open(uri, spark=spark)
 people = spark.createDataFrame([("bob", 1), ("cy", 2)], "{PERSON}")
@@ -164,6 +165,7 @@ print("SEEN " + json.dumps(seen))
 def test_transactions_and_saves_over_connect(graph: Place) -> None:
     """Over Spark Connect: a transaction over two frames, a merge, typed errors from tasks and commit, a delete."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment["SPARK_TESTING"] = "1"  # Spark then takes any free port; its usual one may belong to another server
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CONNECT, graph.uri],
         env=environment,

@@ -29,14 +29,6 @@ def things(local_root: Place) -> Place:
     return local_root
 
 
-@pytest.fixture(scope="module")
-def no_things(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """The same, for tests that must leave it empty."""
-    place = Place(str(tmp_path_factory.mktemp("things") / "graph"))
-    Graph.create(place.uri, schema=PG)
-    return place
-
-
 @pytest.fixture
 def settings(spark: SparkSession) -> Iterator[SparkSession]:
     """The session, whose settings are put back afterwards."""
@@ -66,13 +58,11 @@ def _plain(value: Any) -> Any:
 EXPECTED = sorted(ROWS, key=lambda row: str(row["id"]))
 
 
-@pytest.mark.parametrize(
-    ("zone", "large", "partitions"), [("UTC", "false", 1), ("Asia/Tokyo", "true", 3), ("America/St_Johns", "false", 2)]
-)
+@pytest.mark.parametrize(("zone", "large", "partitions"), [("Asia/Tokyo", "true", 3), ("America/St_Johns", "false", 2)])
 def test_every_type_arrives_as_it_was_given(
     settings: SparkSession, things: Place, zone: str, large: str, partitions: int
 ) -> None:
-    """Values at the edges of every type are stored exactly, in any session zone and with large strings."""
+    """Values at the edges of every type are stored exactly by append and merge, in any zone and with large strings."""
     settings.conf.set("spark.sql.session.timeZone", zone)
     settings.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
     save(rows(settings).repartition(partitions), things, node="Thing")
@@ -106,19 +96,24 @@ def test_an_instant_without_a_zone_is_utc(settings: SparkSession, things: Place)
 
 
 WRONG_VALUES = {
-    "i32 as wider integer": ("select 'a' as key, bigint(2147483648) as i32", "i32"),
-    "u32 negative": ("select 'a' as key, bigint(-1) as u32", "u32"),
-    "u64 too large": ("select 'a' as key, cast('18446744073709551616' as decimal(20,0)) as u64", "u64"),
-    "vector length": ("select 'a' as key, array(float(1)) as vector", "vector"),
-    "microseconds": ("select 'a' as key, timestamp'2026-01-01 00:00:00.000001' as time", "time"),
-    "enum": ("select 'a' as key, 'huge' as kind", "kind"),
-    "null key": ("select string(null) as key, 1 as i32", "null"),
+    "i32": "bigint(2147483648)",
+    "u32": "bigint(-1)",
+    "u64": "cast('18446744073709551616' as decimal(20,0))",
+    "vector": "array(float(1))",
+    "time": "timestamp'2026-01-01 00:00:00.000001'",
 }
 
 
-@pytest.mark.parametrize("query", WRONG_VALUES)
-def test_a_value_that_does_not_fit_is_refused(spark: SparkSession, no_things: Place, query: str) -> None:
-    """Overflow, a wrong length, lost precision, a strange enum value, a null key: named, never bent."""
-    text, match = WRONG_VALUES[query]
-    refused(no_things, ValidationError, lambda: save(spark.sql(text), no_things, node="Thing"), match=match)
-    assert ids(no_things, "Thing") == []
+def test_values_that_do_not_fit_are_refused(spark: SparkSession, things: Place) -> None:
+    """Overflow, a wrong length, lost precision, a null key, a strange enum value: each named, never bent."""
+    keys = ", ".join([*(f"'{name}'" for name in WRONG_VALUES), "null"])
+    values = ", ".join(f"if(key = '{name}', {value}, null) as {name}" for name, value in WRONG_VALUES.items())
+    frame = spark.sql(f"select key, {values} from (select explode(array({keys})) as key)")
+    error = refused(things, ValidationError, lambda: save(frame, things, node="Thing"), match="violations")
+    for name in WRONG_VALUES:
+        assert f"Thing.{name}, row" in error.message
+    assert "Thing.key, row 5: is null" in error.message
+    # Values are looked at only when all of them fit their columns.
+    strange = spark.sql("select 'a' as key, 'huge' as kind")
+    refused(things, ValidationError, lambda: save(strange, things, node="Thing"), match=r"invalid enum .* Thing\.kind")
+    assert ids(things, "Thing") == []

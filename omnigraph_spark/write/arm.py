@@ -24,6 +24,7 @@ from omnigraph_spark.storage.parallel import Together
 from omnigraph_spark.storage.seams import Phase
 from omnigraph_spark.write.actions import OperationClass
 from omnigraph_spark.write.effect import TableHead
+from omnigraph_spark.write.line import Line
 from omnigraph_spark.write.lineage import PublishedCommit
 from omnigraph_spark.write.plan import PublishPlan, TablePin
 from omnigraph_spark.write.pressure import check_fragments
@@ -119,15 +120,22 @@ class Arm:
 
     def _claim(self, manifest: OpenManifest, *, check: bool) -> Entry:
         watch = Watch(self.io, grace=self.settings.grace)
+        line = Line(self.sidecars, operation_id=self.plan.operation_id, seams=self.io.seams)
         checked: OpenManifest | None = None
         while True:
-            if check and manifest is not checked:
-                self.check(manifest.state)
-                checked = manifest
             epoch = manifest.state.epoch
-            if epoch is not None and holds(manifest.state, self.plan.operation_id):
+            ours = holds(manifest.state, self.plan.operation_id)
+            our_turn = ours or epoch is None or not epoch.in_window or watch.overdue(epoch)
+            if check and manifest is not checked:
+                if our_turn:
+                    self.check(manifest.state)
+                    checked = manifest
+                else:
+                    # The fold will have moved on when our turn comes: only what ends the wait counts now.
+                    self._check_done(manifest.state)
+            if epoch is not None and ours:
                 return Entry(Window(epoch, manifest), self.io.seams.monotonic())
-            if epoch is None or not epoch.in_window or watch.overdue(epoch):
+            if our_turn:
                 window = self._send_claim(manifest)
                 if window is not None:
                     return Entry(window, self.io.seams.monotonic())
@@ -135,7 +143,7 @@ class Arm:
                 raise WindowBusyError(
                     f"Branch {self.plan.branch!r} stayed busy for the whole patience of {self.settings.patience:g} s"
                 )
-            watch.pause()
+            watch.pause(rest=line.rest(epoch) if epoch is not None else 0.0)
             manifest = refresh(self.reader.manifest, manifest, branch=self.plan.branch)
 
     def _send_claim(self, manifest: OpenManifest) -> Window | None:
@@ -154,13 +162,7 @@ class Arm:
 
     def check(self, state: GraphState) -> None:
         """Refuse, or re-pin, the plan on the fold it would land on; say so when it has landed already."""
-        found = state.commit(self.plan.commit_id)
-        if found is not None:
-            raise AlreadyCommitted(PublishedCommit(found))
-        if state.recovered(self.plan.operation_id):
-            # A recovery met our record before we claimed: the record is gone, so this operation id may not claim.
-            raise RolledBack
-        self._check_token(state)
+        self._check_done(state)
         head = state.head
         expected = self.plan.expected_version
         if expected is not None and (head is None or head.graph_version != expected):
@@ -172,7 +174,14 @@ class Arm:
         if self.recheck is not None:
             self.recheck(self.plan, state)
 
-    def _check_token(self, state: GraphState) -> None:
+    def _check_done(self, state: GraphState) -> None:
+        """Say so when the write has landed already, or when this attempt may not claim any more."""
+        found = state.commit(self.plan.commit_id)
+        if found is not None:
+            raise AlreadyCommitted(PublishedCommit(found))
+        if state.recovered(self.plan.operation_id):
+            # A recovery met our record before we claimed: the record is gone, so this operation id may not claim.
+            raise RolledBack
         token = self.plan.token
         applied = state.token(token.app_id) if token is not None else None
         if token is None or applied is None or applied.txn_version < token.txn_version:

@@ -179,11 +179,14 @@ class Watch:
             return False
         return now - self._since >= self._grace
 
-    def pause(self) -> None:
-        """Wait before the next look: longer the longer nothing changes, never so long that the grace is overslept."""
+    def pause(self, *, rest: float = 0.0) -> None:
+        """Wait before the next look: longer the longer nothing changes, never so long that the grace is overslept.
+
+        ``rest`` comes on top, for a writer far back in a line: those before it watch the owner.
+        """
         self._looks += 1
         cap = min(0.5, self._grace / 4)
-        self._io.seams.wait(self._io.seams.jitter(attempt=self._looks, base=0.02, cap=cap))
+        self._io.seams.wait(rest + self._io.seams.jitter(attempt=self._looks, base=0.02, cap=cap))
 
 
 def refresh(store: ManifestStore, manifest: OpenManifest, *, branch: str) -> OpenManifest:

@@ -107,7 +107,10 @@ def test_a_task_that_always_fails(application: Application) -> None:
     graph = application.graph("hopeless")
     assert "no luck" in application.seen["hopeless"]
     assert set(application.noted("hopeless", "failed")) == {(1, n) for n in range(4)}
+    assert set(application.noted("hopeless", "ended")) == {(0, 0)}
     assert ids(graph) == ["ann"]
+    # Of each failed attempt a file is left that nobody could tell abort about; of the one that ended there is none.
+    assert len(data_files(graph) - referenced_files(graph)) == 4
     assert_sound(graph)
 
 
@@ -141,6 +144,7 @@ def test_a_driver_that_dies_while_tasks_stage(application: Application) -> None:
     graph = application.graph("stuck")
     assert "stuck" not in application.seen
     assert set(application.noted("stuck", "hung")) == {(1, 0)}
+    assert application.noted("stuck", "began").keys() == {(0, 0), (1, 0)}
     assert ids(graph) == ["ann"]
     graph.open().append("Person", people("bob"))
     assert graph.open().recover() == []

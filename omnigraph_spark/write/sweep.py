@@ -2,7 +2,8 @@
 
 A record may belong to a writer that is alive and waiting for its turn. At an open nobody asked for recovery, so records
 are given the grace to go away by themselves; only what is still there then is resolved, each branch's under that
-branch's own window. A bad record stops its own branch only.
+branch's own window. Where others went in and out of the window meanwhile, our records are left alone: a living writer
+may just not have had its turn, and whoever displaced a dead one answers for it. A bad record stops its own branch only.
 """
 
 from __future__ import annotations
@@ -84,9 +85,10 @@ class Sweep:
         return results
 
     def _patiently(self, listed: Collection[str]) -> list[str]:
-        """Give living writers the grace to retire their records; return the ones that stayed."""
+        """Give living writers the grace to retire their records; return the ones that stayed where nothing moved."""
         seams = self.reader.io.seams
-        self._retire_published(self._find(listed))
+        found = self._find(listed)
+        before = self._retire_published(found)
         until = seams.monotonic() + self.settings.grace
         left = set(listed) & set(self.sidecars.operation_ids())
         attempt = 0
@@ -94,17 +96,31 @@ class Sweep:
             seams.wait(seams.jitter(attempt=attempt, base=0.05, cap=min(1.0, self.settings.grace / 4)))
             attempt += 1
             left &= set(self.sidecars.operation_ids())
+            for name, records in found.records.items():
+                waiting = left.intersection(r.operation_id for r in records if r.is_ours)
+                if waiting and self._epoch(name) != before[name]:
+                    left -= waiting
         return sorted(left)
 
-    def _retire_published(self, found: Found) -> None:
-        """Remove records whose own commit is published: every effect came before it, so nothing can follow."""
+    def _epoch(self, branch: str) -> int:
+        epoch = self.reader.manifest.open(branch=branch).state.epoch
+        return epoch.number if epoch is not None else 0
+
+    def _retire_published(self, found: Found) -> dict[str, int]:
+        """Remove records whose own commit is published: every effect came before it, so nothing can follow.
+
+        Returns the epochs of the branches that have records.
+        """
+        epochs: dict[str, int] = {}
         for name, records in found.records.items():
             state = self.reader.manifest.open(branch=name).state
+            epochs[name] = state.epoch.number if state.epoch is not None else 0
             for record in records:
                 plan = record.document.get("plan")
                 commit = state.commit(str(plan.get("commit_id"))) if isinstance(plan, dict) else None
                 if commit is not None and commit.extra.get("operation_id") == record.operation_id:
                     self.sidecars.delete(record.operation_id)
+        return epochs
 
     def _find(self, operation_ids: Collection[str]) -> Found:
         records: dict[str, list[Sidecar]] = {}

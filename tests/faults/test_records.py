@@ -194,3 +194,22 @@ def test_each_branch_is_recovered_under_its_own_window(tmp_path: Path) -> None:
     assert authority_for(place.uri).open_txn(branch="dev").epoch == 1
     assert [c.actor for c in Graph.open(place.uri, branch="dev").history()].count("omnigraph:recovery") == 1
     assert_sound(place)
+
+
+def test_an_open_among_writers_at_work_leaves_their_records_alone(local_graph: Place) -> None:
+    """While others go in and out of the window, a record may be a living writer's that waits: no open undoes it."""
+    waiting = die_at(local_graph, "arm:armed", {PERSON: ["w"]})
+    authority = authority_for(local_graph.uri)
+    looks = 0
+
+    def wait(_seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        append(local_graph.uri, {PERSON: [f"busy{looks}"]})
+
+    opening = authority_for(local_graph.uri, seams=Seams(wait=wait), grace=60.0)
+    assert opening.recover_at_open(branch="main") == []
+    assert looks == 1
+    assert authority.sidecars.operation_ids() == [waiting]
+    authority.recover()
+    assert_sound(local_graph)

@@ -33,9 +33,11 @@ SAVES = ("retried", "hopeless", "speculative", "killed", "stuck")
 def start(folder: Path, *saves: str) -> subprocess.Popen[str]:
     """Start an application that runs some saves, each into a graph with one person."""
     (folder / "notes").mkdir()
+    (folder / "temporary").mkdir()
     for name in saves:
         new_graph(Place(str(folder / name))).open().append("Person", people("ann"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment["TMPDIR"] = str(folder / "temporary")
     command = [sys.executable, "-W", "ignore", "-m", "tests.spark.faulty_job", str(folder), *saves]
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
@@ -145,6 +147,8 @@ def test_a_driver_that_dies_while_tasks_stage(application: Application) -> None:
     assert "stuck" not in application.seen
     assert set(application.noted("stuck", "hung")) == {(1, 0)}
     assert application.noted("stuck", "began").keys() == {(0, 0), (1, 0)}
+    # Its lock file is the only one: every other save of the application, failed or not, has removed its own.
+    assert len(list((application.folder / "temporary").glob("omnigraph-*.turn"))) == 1
     assert ids(graph) == ["ann"]
     graph.open().append("Person", people("bob"))
     assert graph.open().recover() == []

@@ -81,22 +81,37 @@ class Recheck:
                 self._check(key, difference)
             self._seen[key] = upto
 
+    def _matters(self, key: str) -> bool:
+        """Say whether rows of a table could break this write; rows with fresh ids that nothing counts could not."""
+        graph_type, pending = self.catalog.by_key(key), self.relied.tables.get(key)
+        if isinstance(graph_type, NodeType):
+            touching = self.catalog.edges_touching(graph_type.name)
+            elsewhere = any(edge.table_key in self.relied.tables for edge in touching)
+        else:
+            ends = (graph_type.from_type, graph_type.to_type)
+            elsewhere = any(f"node:{name}" in self.relied.removed_nodes for name in ends)
+        if pending is None or elsewhere or pending.matched or pending.graph_type.unique:
+            return True
+        return key in self.relied.affected_sources or pending.strict or any(part.keys.count for part in pending.parts)
+
     # -- what changed ------------------------------------------------------------------------------------------------
 
     def _difference(self, key: str, upto: int) -> Difference | None:
         uri, base = self.base[key]
         since = self._seen.get(key, base)
         io = self.reader.io
-        new = io.open(uri, table=key, version=upto)
-        if all(t.is_maintenance for t in transactions_between(new, after=since, upto=upto)):
-            return None
-        old = io.open(uri, table=key, version=since)
+        old, new = (io.open(uri, table=key, version=version) for version in (since, upto))
         if old.schema != new.schema:
             raise ConflictError(f"The schema of {key} was changed by another commit", table_key=key)
+        if not self._matters(key):
+            return None
         before = {f.fragment_id: _identity(f) for f in old.get_fragments()}
         after = {f.fragment_id: _identity(f) for f in new.get_fragments()}
         lost = [f for f, what in before.items() if after.get(f) != what]
         won = [f for f, what in after.items() if before.get(f) != what]
+        # Only rewritten fragments can be maintenance; what merely grew need not be looked up in the log.
+        if lost and all(t.is_maintenance for t in transactions_between(new, after=since, upto=upto)):
+            return None
         graph_type = self.catalog.by_key(key)
         gone, come = self._rows(old, lost, graph_type), self._rows(new, won, graph_type)
         return Difference(

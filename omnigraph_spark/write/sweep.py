@@ -2,8 +2,9 @@
 
 A record may belong to a writer that is alive and waiting for its turn. At an open nobody asked for recovery, so records
 are given the grace to go away by themselves; only what is still there then is resolved, each branch's under that
-branch's own window. Where others went in and out of the window meanwhile, our records are left alone: a living writer
-may just not have had its turn, and whoever displaced a dead one answers for it. A bad record stops its own branch only.
+branch's own window. When others go in and out of the opened branch's window meanwhile, nothing is resolved at all: a
+living writer may just not have had its turn, whoever displaces a dead one answers for it, and a quieter open does the
+rest. A bad record stops its own branch only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from omnigraph_spark.errors import RecoveryError, StorageError, WindowBusyError
 from omnigraph_spark.manifest.layout import MAIN
+from omnigraph_spark.manifest.rows import EpochRow
 from omnigraph_spark.read.snapshot import GraphReader
 from omnigraph_spark.storage.counters import PhaseClock
 from omnigraph_spark.storage.seams import Phase
@@ -68,7 +70,7 @@ class Sweep:
         listed = self.sidecars.operation_ids()
         if not listed:
             return []
-        found = self._find(self._patiently(listed))
+        found = self._find(self._patiently(listed, branch=branch))
         results: list[RecoveryResult] = []
         errors = [(b.concerns(branch), b.error()) for b in found.bad]
         for name, records in sorted(found.records.items()):
@@ -84,43 +86,36 @@ class Sweep:
             log.warning("a record of another branch needs attention: %s", error.message)
         return results
 
-    def _patiently(self, listed: Collection[str]) -> list[str]:
-        """Give living writers the grace to retire their records; return the ones that stayed where nothing moved."""
+    def _patiently(self, listed: Collection[str], *, branch: str) -> list[str]:
+        """Give living writers the grace to retire their records; return the ones that stayed while nothing moved."""
         seams = self.reader.io.seams
-        found = self._find(listed)
-        before = self._retire_published(found)
+        before = self._epoch(branch)
+        if before is None or not before.in_window:
+            self._retire_published(self._find(listed))
         until = seams.monotonic() + self.settings.grace
         left = set(listed) & set(self.sidecars.operation_ids())
         attempt = 0
         while left and seams.monotonic() < until:
             seams.wait(seams.jitter(attempt=attempt, base=0.05, cap=min(1.0, self.settings.grace / 4)))
             attempt += 1
+            if self._epoch(branch) != before:
+                log.info("records are left alone: writers are at work on branch %s", branch)
+                return []
             left &= set(self.sidecars.operation_ids())
-            for name, records in found.records.items():
-                waiting = left.intersection(r.operation_id for r in records if r.is_ours)
-                if waiting and self._epoch(name) != before[name]:
-                    left -= waiting
         return sorted(left)
 
-    def _epoch(self, branch: str) -> int:
-        epoch = self.reader.manifest.open(branch=branch).state.epoch
-        return epoch.number if epoch is not None else 0
+    def _epoch(self, branch: str) -> EpochRow | None:
+        return self.reader.manifest.open(branch=branch).state.epoch
 
-    def _retire_published(self, found: Found) -> dict[str, int]:
-        """Remove records whose own commit is published: every effect came before it, so nothing can follow.
-
-        Returns the epochs of the branches that have records.
-        """
-        epochs: dict[str, int] = {}
+    def _retire_published(self, found: Found) -> None:
+        """Remove records whose own commit is published: every effect came before it, so nothing can follow."""
         for name, records in found.records.items():
             state = self.reader.manifest.open(branch=name).state
-            epochs[name] = state.epoch.number if state.epoch is not None else 0
             for record in records:
                 plan = record.document.get("plan")
                 commit = state.commit(str(plan.get("commit_id"))) if isinstance(plan, dict) else None
                 if commit is not None and commit.extra.get("operation_id") == record.operation_id:
                     self.sidecars.delete(record.operation_id)
-        return epochs
 
     def _find(self, operation_ids: Collection[str]) -> Found:
         records: dict[str, list[Sidecar]] = {}

@@ -15,7 +15,7 @@ from tests.writer_process import SCHEMA, start
 TABLES = ("node:Person", "node:Company", "node:City")
 
 
-@pytest.mark.parametrize("writers", [2, 12])
+@pytest.mark.parametrize("writers", [2, 5, 12])
 def test_all_processes_commit(s3_root: Place, s3_server: S3Server, writers: int) -> None:
     """N processes write one table, then disjoint ones, on S3: each commits exactly once, in one linear chain."""
     Graph.create(s3_root.uri, schema=SCHEMA, storage=s3_root.storage)

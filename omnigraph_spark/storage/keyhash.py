@@ -64,7 +64,15 @@ def hash_rows(columns: Sequence[pa.Array]) -> U64:
 
 def distinct(hashes: U64) -> U64:
     """Return each hash once, sorted; several times faster than ``numpy.unique``, which builds a hash table first."""
-    ordered = np.sort(hashes)
+    return _each_once(np.sort(hashes))
+
+
+def distinct_of_sorted(runs: U64) -> U64:
+    """Return each hash once, sorted, of sorted runs one after the other: a stable sort merges them."""
+    return _each_once(np.sort(runs, kind="stable"))
+
+
+def _each_once(ordered: U64) -> U64:
     if len(ordered) < 2:
         return ordered
     first = np.empty(len(ordered), dtype=bool)

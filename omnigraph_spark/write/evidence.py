@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from omnigraph_spark.storage.keyhash import U64
 from omnigraph_spark.storage.locations import join
 from omnigraph_spark.storage.objects import ObjectStore
+from omnigraph_spark.storage.parallel import run_parallel
 from omnigraph_spark.write.key_runs import KeyRuns, Scratch
 
 STAGING_DIR = "__staging"
 _INLINE = 1 << 16  # hashes
+_AT_ONCE = 4  # objects of 8 MiB a task holds in memory while it writes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,11 +35,13 @@ class Evidence:
     def open(self, objects: ObjectStore, scratch: Scratch) -> list[U64]:
         """Return the runs; those of objects are kept in local files."""
         runs = [np.frombuffer(part, dtype=np.uint64) for part in self.inline]
-        for uri in self.objects:
-            path = scratch.path()
-            path.write_bytes(objects.read(uri).data)
-            runs.append(np.memmap(path, dtype=np.uint64, mode="r"))
-        return runs
+        paths = [scratch.path() for _ in self.objects]
+        run_parallel([partial(_copied, objects, uri, path) for uri, path in zip(self.objects, paths, strict=True)])
+        return runs + [np.memmap(path, dtype=np.uint64, mode="r") for path in paths]
+
+
+def _copied(objects: ObjectStore, uri: str, path: Path) -> None:
+    path.write_bytes(objects.read(uri).data)
 
 
 def pack(keys: KeyRuns, *, objects: ObjectStore, folder: str, name: str) -> Evidence:
@@ -45,12 +51,15 @@ def pack(keys: KeyRuns, *, objects: ObjectStore, folder: str, name: str) -> Evid
     total = len(keys)
     if total <= _INLINE:
         return Evidence(total, inline=tuple(run.tobytes() for run in keys.runs))
-    uris = []
-    for number, run in enumerate(keys.runs):
-        uri = join(folder, f"{name}-{number}.keys")
-        objects.write(uri, run.tobytes())
-        uris.append(uri)
+    uris = [join(folder, f"{name}-{number}.keys") for number in range(len(keys.runs))]
+    jobs = [partial(_written, objects, uri, run) for uri, run in zip(uris, keys.runs, strict=True)]
+    for start in range(0, len(jobs), _AT_ONCE):
+        run_parallel(jobs[start : start + _AT_ONCE])
     return Evidence(total, objects=tuple(uris))
+
+
+def _written(objects: ObjectStore, uri: str, run: U64) -> None:
+    objects.write(uri, run.tobytes())
 
 
 def staging_folder(root: str, commit_id: str) -> str:

@@ -25,6 +25,24 @@ from omnigraph_spark.write.key_runs import KeyRuns, Scratch
 from omnigraph_spark.write.probe import FewTexts
 from omnigraph_spark.write.row_rules import check_rows
 
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 8 << 20
+
+
+def _coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches of one schema: Spark sends ten thousand rows at a time, and every step has its fixed cost."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if waiting and (rows >= _BATCH_ROWS or size >= _BATCH_BYTES or batch.schema != waiting[0].schema):
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if waiting:
+        yield pa.concat_batches(waiting)
+
 
 class Faults:
     """Violations found so far: all are counted, a bounded number is kept."""
@@ -85,9 +103,7 @@ class RowGate:
 
     def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Admit batches one by one; after a fault, only look for more faults."""
-        for batch in batches:
-            if not batch.num_rows:
-                continue
+        for batch in _coalesced(batches):
             admitted = self._admit(batch)
             if admitted is not None and not self.faults.total:
                 yield admitted

@@ -19,6 +19,7 @@ from omnigraph_spark.storage.seams import Seams
 
 _CROCKFORD = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", dtype=np.uint8)
 _TIME_CHARACTERS, _RANDOM_CHARACTERS = 10, 16
+_SEED_BYTES = 32
 _ENDS = {"from": "src", "to": "dst"}
 
 
@@ -27,10 +28,12 @@ def fresh_ids(count: int, *, seams: Seams) -> pa.Array:
     size = _TIME_CHARACTERS + _RANDOM_CHARACTERS
     letters = np.empty((count, size), dtype=np.uint8)
     milliseconds = seams.now_micros() // 1_000
-    for at in range(_TIME_CHARACTERS):
-        letters[:, at] = _CROCKFORD[(milliseconds >> (5 * (_TIME_CHARACTERS - 1 - at))) & 31]
-    noise = np.frombuffer(seams.entropy(count * _RANDOM_CHARACTERS), dtype=np.uint8)
-    letters[:, _TIME_CHARACTERS:] = _CROCKFORD[noise.reshape(count, _RANDOM_CHARACTERS) & 31]
+    shifts = 5 * np.arange(_TIME_CHARACTERS - 1, -1, -1)
+    letters[:, :_TIME_CHARACTERS] = _CROCKFORD[(milliseconds >> shifts) & 31]
+    # The system's randomness seeds each column anew; asking it for every byte would cost more than writing the rows.
+    source = np.random.Generator(np.random.PCG64(int.from_bytes(seams.entropy(_SEED_BYTES), "big")))
+    noise = source.integers(0, 32, (count, _RANDOM_CHARACTERS), dtype=np.uint8)
+    letters[:, _TIME_CHARACTERS:] = _CROCKFORD[noise]
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * size)
     return pa.StringArray.from_buffers(count, offsets.buffers()[1], pa.py_buffer(letters.tobytes()))
 

@@ -7,16 +7,18 @@ a million hashes each; whatever their number, memory holds one run being filled 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omnigraph_spark.storage.keyhash import U64, distinct
+from omnigraph_spark.storage.keyhash import U64, distinct, distinct_of_sorted
 
 RUN_ROWS = 1 << 20
+_MERGING_AT_ONCE = 4  # pieces of two runs each
 Positions = NDArray[np.int64]
 
 
@@ -163,6 +165,12 @@ class KeyRuns:
         else:
             run = distinct(hashes) if self._distinct else np.sort(hashes)
         self._rows += len(hashes)
+        if self._distinct and self.runs:
+            # The same few keys again and again, as the ends of edges are, stay one run.
+            both = distinct_of_sorted(np.concatenate([self.runs[-1], run]))
+            if len(both) <= RUN_ROWS:
+                self.runs.pop(), self._at.pop()
+                run = both
         if self.runs:
             run = self._scratch.keep(run)  # type: ignore[assignment]
             at = self._scratch.keep(at) if self._positions else at  # type: ignore[assignment]
@@ -184,18 +192,18 @@ def _ranges(low: Positions, high: Positions) -> Positions:
 
 def repeated(runs: Sequence[U64]) -> U64:
     """Return the hashes that occur more than once over sorted runs, merged range by range in bounded memory."""
-    found = [part for part in _repeated(runs) if len(part)]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
-
-
-def _repeated(runs: Sequence[U64]) -> Iterator[U64]:
     total = sum(len(run) for run in runs)
-    pieces = max(1, -(-total // (4 * RUN_ROWS)))
+    pieces = max(1, -(-total // (2 * RUN_ROWS)))
     # Hashes are uniform, so equal ranges of values hold about equally many.
     bounds = [np.uint64((1 << 64) // pieces * n) for n in range(1, pieces)]
     cuts = [[0, *np.searchsorted(run, bounds).tolist(), len(run)] for run in runs]
-    for piece in range(pieces):
+
+    def among(piece: int) -> U64:
         parts = [run[c[piece] : c[piece + 1]] for run, c in zip(runs, cuts, strict=True)]
+        # A stable sort sees that its input is made of sorted runs and merges them.
         together = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *parts]), kind="stable")
         same = together[1:] == together[:-1]
-        yield distinct(together[1:][same])
+        return distinct(together[1:][same])
+
+    with ThreadPoolExecutor(max_workers=_MERGING_AT_ONCE) as pool:
+        return np.concatenate(list(pool.map(among, range(pieces))))

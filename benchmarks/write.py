@@ -141,7 +141,16 @@ def measure(spark: SparkSession, folder: Path) -> dict[str, tuple[list[float], l
 
 def task_memory(rows: int, mode: str) -> int:
     """Return the peak of anonymous memory, in MiB, of a process that stages so many rows as one task."""
-    command = [sys.executable, "-m", "benchmarks.write_task", str(rows), mode]
+    return _printed("benchmarks.write_task", rows, mode, BULK)
+
+
+def driver_memory(table_rows: int) -> int:
+    """Return the peak of anonymous memory, in MiB, of a process that commits a staged upsert into so many rows."""
+    return _printed("benchmarks.write_driver", table_rows, UPSERT // 10)
+
+
+def _printed(module: str, *arguments: object) -> int:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     out = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(out.stdout.split()[-1])
 
@@ -152,6 +161,7 @@ def main() -> None:
         rows = ratio_rows(measure(spark, Path(name)), TARGETS)
         spark.stop()
     sizes = (BASE, BULK)
+    driver = [driver_memory(n) for n in sizes]
     memory = [(mode, [task_memory(n, mode) for n in sizes]) for mode in ("append", "edges", "merge")]
     lines = [
         "# Writing, against Spark's parquet and pylance",
@@ -167,12 +177,15 @@ def main() -> None:
         "|---|---|---|---|---|---|",
         *rows,
         "",
-        "Peak memory of one staging task (VmHWM less file-backed pages, libraries included), a process of its own that",
-        "stages all rows as one task against a table of as many rows:",
+        "Peak of anonymous memory of one staging task, libraries included: a process of its own that stages all rows",
+        f"as one task against a table of {BULK:,} rows; a merge replaces half of them:",
         "",
         f"| task | {sizes[0]:,} rows | {sizes[1]:,} rows |",
         "|---|---|---|",
         *(f"| {mode} | {small} MiB | {large} MiB |" for mode, (small, large) in memory),
+        "",
+        f"The same of the driver, which commits an upsert of {UPSERT // 10:,} rows: {driver[0]} MiB into a table of",
+        f"{sizes[0]:,} rows, {driver[1]} MiB into one of {sizes[1]:,}.",
         "",
     ]
     PAGE.parent.mkdir(parents=True, exist_ok=True)

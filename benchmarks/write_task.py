@@ -1,7 +1,11 @@
-"""One staging task as a process of its own: ``python -m benchmarks.write_task ROWS append|edges|merge``."""
+"""One staging task as a process of its own: ``python -m benchmarks.write_task ROWS append|edges|merge TABLE_ROWS``.
+
+The table it stages against is filled by another process, so that only the task's own memory is seen.
+"""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,10 +36,10 @@ def node_batches(start: int, rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"name": names, "size": np.sqrt(numbers), "rank": numbers % 100})
 
 
-def edge_batches(rows: int) -> Iterator[pa.RecordBatch]:
+def edge_batches(rows: int, *, nodes: int) -> Iterator[pa.RecordBatch]:
     for at in range(0, rows, _BATCH):
         numbers = np.arange(at, min(at + _BATCH, rows))
-        ends = {n: pa.array([f"p{v:015d}" for v in numbers * step % rows]) for n, step in (("src", 7), ("dst", 11))}
+        ends = {n: pa.array([f"p{v:015d}" for v in numbers * step % nodes]) for n, step in (("src", 7), ("dst", 11))}
         yield pa.record_batch({**ends, "length": np.sqrt(numbers), "lanes": numbers % 100})
 
 
@@ -62,20 +66,24 @@ class AnonymousMemory:
             self.peak = max(self.peak, int(line.split()[1]) // 1024)
 
 
-def main(rows: int, mode: str) -> None:
+def seed(rows: int, root: str) -> None:
+    names = pa.schema([("name", pa.string()), ("size", pa.float64()), ("rank", pa.int64())])
+    graph = Graph.create(root, schema=SCHEMA)
+    graph.append("Place", pa.RecordBatchReader.from_batches(names, node_batches(0, rows)))
+
+
+def main(rows: int, mode: str, table_rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = str(Path(folder, "graph"))
-        seed = Graph.create(root, schema=SCHEMA)
-        names = pa.schema([("name", pa.string()), ("size", pa.float64()), ("rank", pa.int64())])
-        seed.append("Place", pa.RecordBatchReader.from_batches(names, node_batches(0, rows)))
+        subprocess.run([sys.executable, "-m", "benchmarks.write_task", str(table_rows), "seed", root], check=True)
         reader = GraphReader.begin(root, StorageConfig.resolve())
         draft = Draft.capture(PublishAuthority(reader), WriteIntent())
         if mode == "edges":
             job = draft.job(draft.txn.catalog.edge("Road"), WriteMode.APPEND, distributed=True)
-            batches = edge_batches(rows)
+            batches = edge_batches(rows, nodes=table_rows)
         else:
             job = draft.job(draft.txn.catalog.node("Place"), WriteMode(mode), distributed=True)
-            batches = node_batches(rows if mode == "append" else rows // 2, rows)
+            batches = node_batches(table_rows if mode == "append" else table_rows - rows // 2, rows)
         with AnonymousMemory() as memory:
             part = stage(job, batches)
         assert part.rows == rows
@@ -83,4 +91,7 @@ def main(rows: int, mode: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    if sys.argv[2] == "seed":
+        seed(int(sys.argv[1]), sys.argv[3])
+    else:
+        main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

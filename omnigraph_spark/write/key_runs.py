@@ -15,6 +15,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from omnigraph_spark.storage.allocator import give_back
 from omnigraph_spark.storage.keyhash import U64, distinct, distinct_of_sorted
 
 RUN_ROWS = 1 << 20
@@ -177,6 +178,7 @@ class KeyRuns:
         self.runs.append(run)
         self._at.append(at)
         self._waiting, self._waiting_rows = [], 0
+        give_back()
 
 
 def _ranges(low: Positions, high: Positions) -> Positions:

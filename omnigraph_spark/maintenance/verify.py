@@ -114,7 +114,7 @@ def _describe(record: Sidecar, *, now: int) -> str:
     )
     return (
         f"The recovery record {record.operation_id} on branch {record.branch!r} is open, {age};"
-        " its writer is at work, or died and the next write or recover() resolves it"
+        " its writer is at work, or died: a takeover, a quiet open or recover() resolves it"
     )
 
 

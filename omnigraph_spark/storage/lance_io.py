@@ -18,11 +18,16 @@ from lance.lance import _Session as Session  # lance.Session, under the name its
 from omnigraph_spark.storage.config import StorageConfig
 from omnigraph_spark.storage.counters import OpCounter
 from omnigraph_spark.storage.lance_errors import typed
+from omnigraph_spark.storage.locations import is_s3
 from omnigraph_spark.storage.seams import DEFAULT_SEAMS, Seams
 
 # Caches are per operation; these bounds keep a task's memory flat whatever the table's size (INV-15).
 _METADATA_CACHE = 64 << 20
 _INDEX_CACHE = 128 << 20
+# How much of a file's end Lance asks of S3 at once; what that covers costs no further request. It covers `__manifest`
+# after well over a thousand commits and a table's manifest with as many fragments (INV-15). One size for all handles of
+# an operation: each size is a store of its own to Lance, with counters of its own.
+_BLOCK = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,11 @@ class LanceIO:
     def open(self, uri: str, *, table: str, version: int | None = None) -> lance.LanceDataset:
         """Open a dataset at a version, or at its latest one; the storage error is typed."""
         self.counter.count_open(table)
+        block = _BLOCK if is_s3(uri) else None
         with typed(uri):
-            dataset = lance.dataset(uri, version=version, storage_options=self.options, session=self.session)
+            dataset = lance.dataset(
+                uri, version=version, block_size=block, storage_options=self.options, session=self.session
+            )
         return self.adopt(dataset)
 
     def adopt(self, dataset: lance.LanceDataset) -> lance.LanceDataset:

@@ -123,7 +123,7 @@ def test_spark_plans_as_cheaply(meter: Meter, spark: SparkSession) -> None:
 
 def test_a_projection_reads_fewer_bytes(meter: Meter) -> None:
     """`columns` fetches the chosen columns only, a filter on nothing that passes fetches no other column."""
-    meter.direct.builder.publish({KEY: people(*(f"name-{n:030d}" for n in range(20_000)), age=7)})
+    meter.direct.builder.publish({KEY: people(*(f"name-{n:030d}" for n in range(200_000)), age=7)})
     graph = meter.place.open()
 
     def fetched(**arguments: object) -> int:

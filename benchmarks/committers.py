@@ -128,13 +128,15 @@ def main() -> None:
         f"Written by `make bench-committers`. {machine()}. A real S3 server on loopback;",
         "committers and server share the machine, so more committers also mean fewer cores for each. One branch has",
         "one writer at a time by design: what matters is that everybody commits, nobody starves, and history stays",
-        "one line (asserted). The last two columns are the longest wait of the unluckiest and the luckiest committer.",
+        "one line (asserted). Claims are windows entered, one per commit when nobody has to try again; then come",
+        "commits that a recovery made, and the longest wait of the unluckiest and of the luckiest committer.",
         "",
-        "| committers | commits | failed | commits per second | p50 | p99 | longest wait | luckiest |",
-        "|---|---|---|---|---|---|---|---|",
+        "| committers | commits | failed | per second | p50 | p99 | claims | by recovery | longest wait | luckiest |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *(
             f"| {r['committers']:.0f} | {r['commits']:.0f} | {r['failed']:.0f} | {r['per_second']:.1f} "
-            f"| {r['p50']:.2f} s | {r['p99']:.2f} s | {r['worst']:.2f} s | {r['best']:.2f} s |"
+            f"| {r['p50']:.2f} s | {r['p99']:.2f} s | {r['claims']:.0f} | {r['recoveries']:.0f} "
+            f"| {r['worst']:.2f} s | {r['best']:.2f} s |"
             for r in found
         ),
         "",

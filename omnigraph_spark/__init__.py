@@ -32,6 +32,7 @@ from omnigraph_spark.maintenance.optimize import OptimizeResult
 from omnigraph_spark.maintenance.repair import RepairReport
 from omnigraph_spark.maintenance.report import Finding, VerifyReport
 from omnigraph_spark.session import register
+from omnigraph_spark.storage.allocator import spare_imports as _spare_imports
 from omnigraph_spark.values import Branch, Commit, TableInfo
 from omnigraph_spark.write.audit import RecoveryResult
 from omnigraph_spark.write.load import LoadResult
@@ -78,3 +79,5 @@ __all__ = [
     "WindowBusyError",
     "register",
 ]
+
+_spare_imports()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import site
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import omnigraph_spark as og
@@ -86,3 +89,16 @@ def _python_without_us(folder: Path) -> str:
     wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
     wrapper.chmod(0o755)
     return str(wrapper)
+
+
+def test_a_worker_does_not_collect_what_was_imported(spark: SparkSession) -> None:
+    """Spark's workers run a full collection after each task: what this package imports must not be walked through."""
+
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import omnigraph_spark  # noqa: F401
+
+        yield from (pa.record_batch({"frozen": [gc.get_freeze_count()]}) for _ in batches)
+
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(frozen, "frozen long").collect()
+    assert row["frozen"] > 10_000
+    assert gc.get_freeze_count() == 0  # not in the process of a user

@@ -165,7 +165,7 @@ def run_load(site: Site, size: Size, *, seed: int = 1) -> dict[str, object]:
                 if time.monotonic() >= next_kill and fleet.at_work():
                     next_kill = time.monotonic() + size.kill_every
                     fleet.kill_one(rng)
-                time.sleep(0.2)
+                time.sleep(0.2)  # how often the window is looked at; nothing waits for this
         finally:
             fleet.stop()
         outcomes = Outcomes.read(Path(folder))
